@@ -1,0 +1,64 @@
+# `make` lists the targets. Each of them sets up and builds what it needs, and a second run is quick.
+
+ROOT   := $(CURDIR)
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+CARGO  ?= cargo
+# `-j 2`, say, to leave cores to others.
+CARGO_FLAGS ?=
+
+# Where the programs that run the real thing (demo, end-to-end tests) find its parts.
+export WARMROUTE_WASM        := $(TARGET)/wasm/warmroute_filter.wasm
+export WARMROUTE_WASM_FAULTS := $(TARGET)/wasm/warmroute_filter_faults.wasm
+export WARMROUTE_AGENT       := $(TARGET)/native/warmroute-agent
+export ENGINE_SIM            := $(TARGET)/native/engine-sim
+DEMO                         := $(TARGET)/native/warmroute-demo
+FIND_ENVOY                   := ENVOY=$$(envoy/find.sh) && export ENVOY
+
+NATIVE := --profile native --bins \
+	--package warmroute-agent --package engine-sim --package warmroute-demo
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo up down test test-native test-wasm e2e lint bench clean
+
+help:
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: ## fetch what is missing: wasm target, Envoy, wasm test runner (into .tools; says so if not)
+	@filter/proxy-wasm/toolchain.sh install
+	@envoy/find.sh --install > /dev/null
+	@filter/proxy-wasm/test.sh install
+
+build: setup ## native programs into target/native, the module into target/wasm
+	@filter/proxy-wasm/build.sh
+	@$(CARGO) build $(CARGO_FLAGS) $(NATIVE)
+
+demo: build ## the same conversations round robin and through Warmroute, measured on a real Envoy
+	@$(FIND_ENVOY) && $(DEMO) run
+
+up: build ## leave engines, agent and Envoy running; prints what to try
+	@$(FIND_ENVOY) && $(DEMO) up
+
+down: ## stop what `make up` started
+	@if [ -x $(DEMO) ]; then $(DEMO) down; else echo "nothing was built, so nothing runs"; fi
+
+test: test-native test-wasm e2e ## all tests
+
+test-native: ## unit tests, natively
+	@$(CARGO) test $(CARGO_FLAGS) --workspace --exclude e2e
+
+test-wasm: setup ## the module's own crates' unit tests as wasm32, under Node
+	@filter/proxy-wasm/test.sh
+
+e2e: build ## end-to-end tests on a real Envoy
+	@filter/proxy-wasm/build.sh fault-injection
+	@$(FIND_ENVOY) && $(CARGO) test $(CARGO_FLAGS) --profile native --package e2e --features e2e
+
+lint: ## formatting, clippy, documentation, dependencies, names; warnings are errors
+	@.ci/lint
+
+bench: build ## one honest ratio, measured side by side in one run
+	@$(FIND_ENVOY) && $(DEMO) bench
+
+clean: ## remove what was built; .tools stays
+	@$(CARGO) clean
+	@rm -rf .run
