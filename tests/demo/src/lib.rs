@@ -1,0 +1,11 @@
+//! Starts simulated engines, the agent and a real Envoy, and measures what the routing is worth.
+//!
+//! - [`processes`]: start and stop the programs (also used by the end-to-end tests);
+//! - [`workload`]: conversations whose prompts have an exact number of tokens;
+//! - [`load`]: the closed-loop load generator.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod load;
+pub mod processes;
+pub mod workload;

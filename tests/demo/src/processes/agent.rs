@@ -1,0 +1,113 @@
+//! The agent: its endpoints file, its readiness, what it says of the endpoints.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Process, ProcessError, Programs, Session, control};
+
+/// A running agent.
+#[derive(Debug)]
+pub struct Agent {
+    /// The process.
+    pub process: Process,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Agent {
+    /// Starts it on `address` and waits for its first full table.
+    ///
+    /// `arguments` are added to the command line.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start(
+        programs: &Programs,
+        address: SocketAddr,
+        dir: &Path,
+        pool: &str,
+        arguments: &[String],
+        session: Session,
+    ) -> Result<Self, ProcessError> {
+        let eds = eds_dir(dir);
+        std::fs::create_dir_all(&eds).map_err(ProcessError::io("create", &eds))?;
+        let mut all = vec![
+            "run".to_owned(),
+            "--config".to_owned(),
+            endpoints_file(dir).display().to_string(),
+            "--listen".to_owned(),
+            address.to_string(),
+            "--eds-dir".to_owned(),
+            eds.display().to_string(),
+            "--pool".to_owned(),
+            pool.to_owned(),
+        ];
+        all.extend(arguments.iter().cloned());
+        let mut process = Process::start("warmroute-agent", &programs.agent, &all, dir, session)?;
+        let ready = async || {
+            control::get(address, "/readyz").await.ok().filter(|answer| answer.status == 200)
+        };
+        process.wait_ready(Duration::from_secs(30), ready).await?;
+        Ok(Self { process, address })
+    }
+
+    /// What it publishes about its endpoints, for people.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn endpoints(&self) -> Result<serde_json::Value, ProcessError> {
+        Ok(control::get(self.address, "/v1/endpoints").await?.json())
+    }
+}
+
+/// The endpoints file in the folder of a run.
+pub(super) fn endpoints_file(dir: &Path) -> PathBuf {
+    dir.join("endpoints.yaml")
+}
+
+/// The folder through which the agent tells Envoy the endpoints.
+pub(super) fn eds_dir(dir: &Path) -> PathBuf {
+    dir.join("eds")
+}
+
+/// Writes the endpoints file of the run folder `dir`; a running agent takes it up by itself.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_endpoints(dir: &Path, endpoints: &[SocketAddr]) -> Result<PathBuf, ProcessError> {
+    let mut yaml = String::from("endpoints:");
+    if endpoints.is_empty() {
+        yaml.push_str(" []");
+    }
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let (ip, port) = (endpoint.ip(), endpoint.port());
+        write!(yaml, "\n- name: engine-{index}\n  address: \"{ip}\"\n  port: {port}")
+            .expect("writing to a string cannot fail");
+    }
+    yaml.push('\n');
+    let path = endpoints_file(dir);
+    // By a rename, so that the agent never reads half a file.
+    let half = dir.join("endpoints.yaml.new");
+    std::fs::write(&half, yaml).map_err(ProcessError::io("write", &half))?;
+    std::fs::rename(&half, &path).map_err(ProcessError::io("replace", &path))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_endpoints_file_names_each_endpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let endpoints = [SocketAddr::from(([127, 0, 0, 1], 9101)), "[::1]:9102".parse().unwrap()];
+        let path = write_endpoints(dir.path(), &endpoints).unwrap();
+        let expected = "endpoints:\n- name: engine-0\n  address: \"127.0.0.1\"\n  port: 9101\n\
+                        - name: engine-1\n  address: \"::1\"\n  port: 9102\n";
+        assert_eq!(std::fs::read_to_string(path).unwrap(), expected);
+        let path = write_endpoints(dir.path(), &[]).unwrap();
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "endpoints: []\n");
+    }
+}
