@@ -1,0 +1,302 @@
+//! What a scan found.
+
+use super::path::PathClass;
+use super::scratch::Scratch;
+use core::fmt;
+
+/// Bytes `start..end` of the raw body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ByteSpan {
+    /// Offset of the first byte.
+    pub start: u32,
+    /// Offset after the last byte.
+    pub end: u32,
+}
+
+impl ByteSpan {
+    pub(super) fn new(start: usize, end: usize) -> Self {
+        Self { start: clamp(start), end: clamp(end) }
+    }
+
+    /// As a range for slicing the body.
+    #[must_use]
+    pub fn range(self) -> core::ops::Range<usize> {
+        widen(self.start)..widen(self.end)
+    }
+}
+
+/// A decoded string: read it with [`RequestFacts::bytes`] or [`RequestFacts::str`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TextSpan {
+    start: u32,
+    end: u32,
+}
+
+impl TextSpan {
+    pub(super) fn new(start: usize, end: usize) -> Self {
+        Self { start: clamp(start), end: clamp(end) }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(self) -> usize {
+        widen(self.end.saturating_sub(self.start))
+    }
+
+    /// Whether the string is `""`.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+
+    pub(super) fn extended_to(self, end: usize) -> Self {
+        Self { start: self.start, end: clamp(end) }
+    }
+
+    pub(super) fn of(self, arena: &[u8]) -> &[u8] {
+        arena.get(widen(self.start)..widen(self.end)).unwrap_or_default()
+    }
+}
+
+/// A value kept exactly as the client wrote it: read it with [`RequestFacts::raw`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Captured {
+    /// Where it stands in the body.
+    pub body: ByteSpan,
+    /// Where its copy stands.
+    pub(super) copy: TextSpan,
+}
+
+/// An optional field whose presence and place matter, because it may be spliced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<T> {
+    /// What was sent.
+    pub value: T,
+    /// The value's bytes in the body.
+    pub span: ByteSpan,
+}
+
+/// `stream_options`, as far as usage goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamOptions {
+    /// The whole value. Something may be inserted after its first byte if `is_object`.
+    pub span: ByteSpan,
+    /// Whether it is an object; else it is `null` or something wrong.
+    pub is_object: bool,
+    /// Whether the object has no field at all: an insertion then needs no comma.
+    pub is_empty: bool,
+    /// `include_usage`; the value is `None` if it is not a boolean.
+    pub include_usage: Option<Field<Option<bool>>>,
+    /// `continuous_usage_stats`; the value is `None` if it is not a boolean.
+    pub continuous_usage_stats: Option<Field<Option<bool>>>,
+}
+
+/// One message of a chat. Spans that were not sent, or were null, are `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Message {
+    /// `role`.
+    pub role: Option<TextSpan>,
+    /// `content`.
+    pub content: Content,
+    /// `name`.
+    pub name: Option<TextSpan>,
+    /// `tool_call_id`.
+    pub tool_call_id: Option<TextSpan>,
+    /// `reasoning`, or `reasoning_content`.
+    pub reasoning: Option<TextSpan>,
+    /// `tool_calls`: index for [`RequestFacts::capture`].
+    pub(super) tool_calls: Option<u32>,
+}
+
+/// A message's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Content {
+    /// Not sent, or null (as in an assistant's tool call).
+    #[default]
+    None,
+    /// One string.
+    Text(TextSpan),
+    /// A list of parts: read it with [`RequestFacts::parts`].
+    Parts {
+        /// Index of the first part.
+        start: u32,
+        /// Index after the last.
+        end: u32,
+    },
+}
+
+/// The kinds of media a part can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediaKind {
+    /// `image_url`
+    Image,
+    /// `video_url`
+    Video,
+    /// `audio_url` or `input_audio`
+    Audio,
+}
+
+/// One part of a structured content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Text.
+    Text(TextSpan),
+    /// An image, video or audio.
+    Media {
+        /// Which.
+        kind: MediaKind,
+        /// Its URL (a `data:` URL whole), or the base64 data of `input_audio`.
+        content: TextSpan,
+        /// The `format` of `input_audio`, else empty.
+        format: TextSpan,
+    },
+    /// A kind we do not know, or one that lacks its content.
+    Other,
+}
+
+/// One prompt of a completions request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prompt {
+    /// Text.
+    Text(TextSpan),
+    /// Token ids, each as four bytes little-endian.
+    Tokens(TextSpan),
+}
+
+/// All that the filter wants to know of a request body.
+///
+/// Text is in buffers of its own; nothing refers to the body but [`ByteSpan`]s.
+pub struct RequestFacts {
+    /// The API.
+    pub path: PathClass,
+    /// Length of the body in bytes.
+    pub body_bytes: usize,
+    /// `model`, never empty; its span includes the quotes.
+    pub model: Field<TextSpan>,
+    /// `stream` is `true`.
+    pub stream: bool,
+    /// The client's limit: for chat the first valid of `max_completion_tokens` and `max_tokens`, for
+    /// completions `max_tokens`. Valid is a whole number from 0.
+    pub max_output_tokens: Option<u64>,
+    /// `n`, if it is a whole number.
+    pub choices: Option<u64>,
+    /// `stream_options`, if sent (even as null).
+    pub stream_options: Option<StreamOptions>,
+    /// `cache_salt`, if it is a string.
+    pub cache_salt: Option<TextSpan>,
+    /// `chat_template`, if it is a string.
+    pub chat_template: Option<TextSpan>,
+    /// `add_generation_prompt`, if it is a boolean.
+    pub add_generation_prompt: Option<bool>,
+    /// `continue_final_message`, if it is a boolean.
+    pub continue_final_message: Option<bool>,
+    /// `tools`, unless null.
+    pub tools: Option<Captured>,
+    /// `tool_choice`, unless null.
+    pub tool_choice: Option<Captured>,
+    /// `documents`, unless null.
+    pub documents: Option<Captured>,
+    /// `chat_template_kwargs`, unless null.
+    pub chat_template_kwargs: Option<Captured>,
+    /// Index range of the messages that count.
+    pub(super) messages: (u32, u32),
+    /// Index range of the prompts that count.
+    pub(super) prompts: (u32, u32),
+    pub(super) scratch: Scratch,
+}
+
+impl RequestFacts {
+    /// The model's name.
+    #[must_use]
+    pub fn model_name(&self) -> &str {
+        self.str(self.model.value)
+    }
+
+    /// The bytes of a decoded string: always UTF-8, but for token ids.
+    #[must_use]
+    pub fn bytes(&self, span: TextSpan) -> &[u8] {
+        span.of(&self.scratch.text)
+    }
+
+    /// A decoded string. It is checked again; for long texts prefer [`bytes`](Self::bytes).
+    #[must_use]
+    pub fn str(&self, span: TextSpan) -> &str {
+        core::str::from_utf8(self.bytes(span)).unwrap_or_default()
+    }
+
+    /// A captured value as it was written.
+    #[must_use]
+    pub fn raw(&self, captured: Captured) -> &[u8] {
+        captured.copy.of(&self.scratch.raw)
+    }
+
+    /// The messages of a chat; none for completions.
+    #[must_use]
+    pub fn messages(&self) -> &[Message] {
+        range(&self.scratch.messages, self.messages)
+    }
+
+    /// The `tool_calls` of a message, unless null.
+    #[must_use]
+    pub fn tool_calls(&self, message: &Message) -> Option<Captured> {
+        let index = widen(message.tool_calls?);
+        self.scratch.captures.get(index).copied()
+    }
+
+    /// The parts of a structured content; none for text.
+    #[must_use]
+    pub fn parts(&self, content: Content) -> &[Part] {
+        match content {
+            Content::Parts { start, end } => range(&self.scratch.parts, (start, end)),
+            Content::None | Content::Text(_) => &[],
+        }
+    }
+
+    /// The prompts of a completions request; none for a chat.
+    #[must_use]
+    pub fn prompts(&self) -> &[Prompt] {
+        range(&self.scratch.prompts, self.prompts)
+    }
+
+    /// How many independent prompts there are: 1 for a chat. Each has a prefix of its own.
+    #[must_use]
+    pub fn prompt_count(&self) -> usize {
+        match self.path {
+            PathClass::Completions => self.prompts().len(),
+            PathClass::Chat | PathClass::Other => 1,
+        }
+    }
+
+    /// Gives the buffers back.
+    #[must_use]
+    pub fn into_scratch(self) -> Scratch {
+        self.scratch
+    }
+}
+
+/// Sizes and flags only: no prompt text.
+impl fmt::Debug for RequestFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestFacts")
+            .field("path", &self.path)
+            .field("body_bytes", &self.body_bytes)
+            .field("stream", &self.stream)
+            .field("max_output_tokens", &self.max_output_tokens)
+            .field("messages", &self.messages().len())
+            .field("prompts", &self.prompts().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Offsets are below `u32::MAX`: a longer body is refused before it gets here.
+pub(super) fn clamp(offset: usize) -> u32 {
+    u32::try_from(offset).unwrap_or(u32::MAX)
+}
+
+pub(super) fn widen(offset: u32) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+fn range<T>(items: &[T], (start, end): (u32, u32)) -> &[T] {
+    items.get(widen(start)..widen(end)).unwrap_or_default()
+}

@@ -1,0 +1,36 @@
+//! What a request asks for, read from its path and its body.
+//!
+//! ```text
+//! path ── PathClass::of ──▶ BodyScan ── feed(slice)… ── finish ──▶ RequestFacts ──▶ approximate_prompt
+//!                               └──────── RequestError ──▶ LocalReply (OpenAI-shaped JSON)
+//! ```
+//! - [`path`]: which API a path names;
+//! - [`scan`]: one pass over the body, as it arrives, without a tree (`fields` names what it looks for);
+//! - [`facts`]: the outcome, spans over reusable buffers ([`scratch`]);
+//! - [`approximate`]: the bytes that stand for the prompt when nobody renders the template, with `tools`;
+//! - [`error`], [`reply`]: what is wrong with a body, and answers that the filter gives by itself.
+
+pub mod approximate;
+mod content;
+pub mod error;
+pub mod facts;
+mod fields;
+pub mod path;
+mod reader;
+pub mod reply;
+pub mod scan;
+pub mod scratch;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+pub use approximate::{approximate_prompt, visit_prompt};
+pub use error::RequestError;
+pub use facts::{
+    ByteSpan, Captured, Content, Field, MediaKind, Message, Part, Prompt, RequestFacts,
+    StreamOptions, TextSpan,
+};
+pub use path::PathClass;
+pub use reply::LocalReply;
+pub use scan::BodyScan;
+pub use scratch::Scratch;

@@ -1,0 +1,67 @@
+//! Buffers that outlive a request.
+
+use super::facts::{Captured, Message, Part, Prompt};
+use core::fmt;
+
+/// A buffer larger than this after use is cut back, so that one huge body does not hold its memory for ever.
+pub const KEEP_BYTES: usize = 1 << 20;
+
+/// The buffers of one body scan, reusable by the next.
+#[derive(Default)]
+pub struct Scratch {
+    /// Decoded strings, back to back.
+    pub(super) text: Vec<u8>,
+    /// Copies of values kept as they were written.
+    pub(super) raw: Vec<u8>,
+    pub(super) captures: Vec<Captured>,
+    pub(super) messages: Vec<Message>,
+    pub(super) parts: Vec<Part>,
+    pub(super) prompts: Vec<Prompt>,
+}
+
+impl Scratch {
+    /// Empties the buffers for the next body, keeping at most [`KEEP_BYTES`] of each.
+    pub fn recycle(&mut self) {
+        fn empty<T>(buffer: &mut Vec<T>) {
+            buffer.clear();
+            buffer.shrink_to(KEEP_BYTES.checked_div(size_of::<T>()).unwrap_or(0));
+        }
+        empty(&mut self.text);
+        empty(&mut self.raw);
+        empty(&mut self.captures);
+        empty(&mut self.messages);
+        empty(&mut self.parts);
+        empty(&mut self.prompts);
+    }
+
+    /// Bytes of memory held.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        fn held<T>(buffer: &Vec<T>) -> usize {
+            buffer.capacity().saturating_mul(size_of::<T>())
+        }
+        [
+            held(&self.text),
+            held(&self.raw),
+            held(&self.captures),
+            held(&self.messages),
+            held(&self.parts),
+            held(&self.prompts),
+        ]
+        .iter()
+        .fold(0, |sum, n| sum.saturating_add(*n))
+    }
+}
+
+/// Sizes only: the buffers hold prompts.
+impl fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scratch")
+            .field("text_bytes", &self.text.len())
+            .field("raw_bytes", &self.raw.len())
+            .field("messages", &self.messages.len())
+            .field("parts", &self.parts.len())
+            .field("prompts", &self.prompts.len())
+            .finish_non_exhaustive()
+    }
+}
