@@ -2,10 +2,15 @@
 //!
 //! - [`processes`]: start and stop the programs (also used by the end-to-end tests);
 //! - [`workload`]: conversations whose prompts have an exact number of tokens;
-//! - [`load`]: the closed-loop load generator.
+//! - [`load`]: the closed-loop load generator;
+//! - [`cases`]: what is compared, and how;
+//! - [`report`]: table, JSON and page.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod cases;
 pub mod load;
 pub mod processes;
+pub mod progress;
+pub mod report;
 pub mod workload;

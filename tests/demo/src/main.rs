@@ -1,1 +1,48 @@
-fn main() {}
+//! `warmroute-demo`: measure round robin against Warmroute, or leave everything running.
+#![forbid(unsafe_code)]
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(about, version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the same conversations twice, round robin and Warmroute; print and plot the difference.
+    Run(commands::run::Arguments),
+    /// Start engines, agent and Envoy, leave them running, and print what to try.
+    Up(commands::up::Arguments),
+    /// Stop what `up` started.
+    Down,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let work = async {
+        match Cli::parse().command {
+            Command::Run(arguments) => commands::run::run(arguments).await,
+            Command::Up(arguments) => commands::up::up(arguments).await,
+            Command::Down => commands::down::down(),
+        }
+    };
+    // On a signal the work is dropped where it waits, and with it every program it started.
+    let result = tokio::select! {
+        result = work => result,
+        name = commands::signal() => Err(format!("stopped by {name}").into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("warmroute-demo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -5,6 +5,7 @@
 
 mod conversation;
 mod ideal;
+mod simulated;
 mod text;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 pub use conversation::{Shape, build};
 pub use ideal::PrefixLedger;
+pub use simulated::SimulatedTokens;
 pub use text::Writer;
 
 /// One chat message, as a request body carries it.

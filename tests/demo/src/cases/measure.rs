@@ -1,0 +1,109 @@
+//! Measures one case: a fresh stack, then round robin, then Warmroute.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::Case;
+use crate::load::{self, Target};
+use crate::processes::{ProcessError, Programs, Stack, StackOptions, wait_until};
+use crate::progress::Progress;
+use crate::report::{CaseReport, Side};
+use crate::workload::{Tokens, Workload, WorkloadError, build};
+
+/// Path of the pool through Warmroute.
+const WARMROUTE: &str = "/v1/chat/completions";
+/// Path of the same pool without the filter.
+const ROUND_ROBIN: &str = "/rr/v1/chat/completions";
+
+/// Why a case could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum CaseError {
+    /// A program did not do its part.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The prompts could not be built.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+}
+
+/// Measures both sides of `case`, with all programs started in the folder `dir`.
+///
+/// # Errors
+/// When it could not be measured. Failed requests are figures, not errors.
+pub async fn measure(
+    case: &Case,
+    programs: &Programs,
+    workers: usize,
+    tokens: &dyn Tokens,
+    dir: &Path,
+) -> Result<CaseReport, CaseError> {
+    let mut options = StackOptions::new(case.replicas, workers);
+    options.simulator.arguments = vec![
+        "--num-blocks".to_owned(),
+        case.blocks().to_string(),
+        "--time-scale".to_owned(),
+        case.time_scale.to_string(),
+    ];
+    let workload = build(tokens, &options.simulator.model, &case.shape)?;
+    let stack = Stack::start(programs, options, dir).await?;
+    for path in [ROUND_ROBIN, WARMROUTE] {
+        first_answer(&stack, path).await?;
+    }
+
+    // Round robin first: it leaves nothing behind in the filter, which its route does not have.
+    let round_robin = side(case, &stack, &workload, "round robin", ROUND_ROBIN).await?;
+    let warmroute = side(case, &stack, &workload, "warmroute", WARMROUTE).await?;
+    Ok(CaseReport {
+        name: case.name.to_owned(),
+        what: case.what.to_owned(),
+        round_robin,
+        warmroute,
+        ideal_cached_tokens: workload.ideal_cached_tokens,
+        time_scale: case.time_scale,
+        in_flight: case.in_flight,
+        working_set_over_kv: (case.pressure() * 100.0).round() / 100.0,
+    })
+}
+
+/// Waits until a path serves at all.
+async fn first_answer(stack: &Stack, path: &str) -> Result<(), ProcessError> {
+    let target = Target::new(stack.listen(), path, Duration::from_secs(5));
+    let model = &stack.options.simulator.model;
+    let body = serde_json::json!({
+        "model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}],
+    });
+    let body = Bytes::from(body.to_string());
+    let served = async || load::send(&target, body.clone()).await.failure.is_none().then_some(());
+    wait_until(&format!("a first answer on {path}"), Duration::from_secs(20), &stack.dir, served)
+        .await
+}
+
+async fn side(
+    case: &Case,
+    stack: &Stack,
+    workload: &Workload,
+    name: &str,
+    path: &str,
+) -> Result<Side, ProcessError> {
+    cold_start(case, stack).await?;
+    let target = Target::new(stack.listen(), path, case.timeout);
+    let progress = Arc::new(Progress::new(&format!("{}: {name}", case.name), workload.requests()));
+    let start = Instant::now();
+    let samples = load::run(workload, &target, case.in_flight, move |outcome| {
+        progress.step(outcome.failure.is_some());
+    })
+    .await;
+    Ok(Side::of(&samples, &stack.simulator.replicas, start.elapsed()))
+}
+
+/// Empties every cache, and waits until the agent has seen it.
+async fn cold_start(case: &Case, stack: &Stack) -> Result<(), ProcessError> {
+    stack.simulator.reset().await?;
+    if let Some(occupied) = case.occupied {
+        stack.simulator.occupy(occupied.replica, occupied.fraction).await?;
+    }
+    Ok(())
+}
