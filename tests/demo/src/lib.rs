@@ -4,10 +4,12 @@
 //! - [`workload`]: conversations whose prompts have an exact number of tokens;
 //! - [`load`]: the closed-loop load generator;
 //! - [`cases`]: what is compared, and how;
-//! - [`report`]: table, JSON and page.
+//! - [`report`]: table, JSON and page;
+//! - [`bench`]: what the filter costs.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod bench;
 pub mod cases;
 pub mod load;
 pub mod processes;

@@ -22,6 +22,8 @@ enum Command {
     Up(commands::up::Arguments),
     /// Stop what `up` started.
     Down,
+    /// Measure what the filter costs: latency of a large body with it, without it, and past Envoy.
+    Bench,
 }
 
 #[tokio::main]
@@ -31,6 +33,7 @@ async fn main() -> ExitCode {
             Command::Run(arguments) => commands::run::run(arguments).await,
             Command::Up(arguments) => commands::up::up(arguments).await,
             Command::Down => commands::down::down(),
+            Command::Bench => commands::bench::bench().await,
         }
     };
     // On a signal the work is dropped where it waits, and with it every program it started.

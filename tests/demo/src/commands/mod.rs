@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub(crate) mod bench;
 pub(crate) mod down;
 pub(crate) mod run;
 pub(crate) mod up;
