@@ -98,7 +98,8 @@ pub(super) fn distribution(label: &str, series: &[Series<'_>]) -> String {
         let step = count.div_ceil(POINTS).max(1);
         for index in (0..count).step_by(step).chain([count - 1]) {
             let share = (index + 1) as f64 / count as f64;
-            put!(path, "L{:.1},{:.1}", x(one.values[index]), y(share));
+            // Steps: nothing is known of what lies between two values.
+            put!(path, "H{:.1}V{:.1}", x(one.values[index]), y(share));
         }
         put!(path, "H{:.1}", WIDTH - RIGHT);
         put!(
