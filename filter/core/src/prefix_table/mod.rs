@@ -1,0 +1,171 @@
+//! Which endpoint holds which prefix block: one replica a VM, in its own memory.
+//!
+//! A hash maps to the set of columns that hold the block. The table is cut into the same
+//! segments as the checkpoints, each a small hash table of its own: a chunk is one segment, and growth
+//! rehashes one segment at a time, never a million entries inside one request.
+
+mod column_set;
+mod lru;
+mod walk;
+
+pub use column_set::{ColumnMask, MAX_COLUMNS};
+pub use lru::RecencyList;
+pub use walk::PrefixMatch;
+
+use column_set::{ColumnRef, ColumnSets};
+use hashbrown::HashTable;
+use warmroute_shared_state::checkpoint::{SEGMENTS, segment_of};
+use warmroute_shared_state::frame::Column;
+
+/// One block. The hash is already well mixed, so it is its own hash-table hash.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    hash: u64,
+    stamp: u32,
+    columns: ColumnRef,
+}
+
+/// The table: chain hash to columns.
+#[derive(Debug)]
+pub struct PrefixTable {
+    segments: Vec<HashTable<Entry>>,
+    sets: ColumnSets,
+    len: usize,
+}
+
+impl Default for PrefixTable {
+    fn default() -> Self {
+        Self {
+            segments: (0..SEGMENTS).map(|_| HashTable::new()).collect(),
+            sets: ColumnSets::default(),
+            len: 0,
+        }
+    }
+}
+
+impl PrefixTable {
+    /// How many blocks are held somewhere.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no block is held anywhere.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Records that `column` holds the block. Doing it twice changes nothing but the stamp.
+    pub fn insert(&mut self, column: Column, stamp: u32, hash: u64) {
+        let Some(segment) = self.segments.get_mut(segment_of(hash)) else { return };
+        match segment.find_mut(hash, |entry| entry.hash == hash) {
+            Some(entry) => {
+                entry.stamp = stamp;
+                self.sets.insert(&mut entry.columns, column);
+            }
+            None => {
+                let columns = ColumnRef::one(column);
+                segment.insert_unique(hash, Entry { hash, stamp, columns }, |entry| entry.hash);
+                self.len = self.len.saturating_add(1);
+            }
+        }
+    }
+
+    /// Records that `column` no longer holds the block.
+    pub fn remove(&mut self, column: Column, hash: u64) {
+        let Some(segment) = self.segments.get_mut(segment_of(hash)) else { return };
+        let Ok(mut entry) = segment.find_entry(hash, |entry| entry.hash == hash) else { return };
+        self.sets.remove(&mut entry.get_mut().columns, column);
+        if entry.get().columns.is_empty() {
+            entry.remove();
+            self.len = self.len.saturating_sub(1);
+        }
+    }
+
+    /// Takes the columns of `dead` out of every entry of one segment.
+    pub fn sweep_segment(&mut self, segment: usize, dead: &ColumnMask) {
+        let Some(segment) = self.segments.get_mut(segment) else { return };
+        let sets = &mut self.sets;
+        let before = segment.len();
+        segment.retain(|entry| {
+            sets.remove_all(&mut entry.columns, dead);
+            !entry.columns.is_empty()
+        });
+        self.len = self.len.saturating_sub(before.saturating_sub(segment.len()));
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Calls `each` with hash, stamp and columns of every entry of one segment.
+    pub fn for_each_in_segment(&self, segment: usize, mut each: impl FnMut(u64, u32, ColumnMask)) {
+        for entry in self.segments.get(segment).into_iter().flatten() {
+            each(entry.hash, entry.stamp, self.sets.mask(entry.columns));
+        }
+    }
+
+    fn columns_of(&self, hash: u64) -> Option<ColumnRef> {
+        let segment = self.segments.get(segment_of(hash))?;
+        segment.find(hash, |entry| entry.hash == hash).map(|entry| entry.columns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warmroute_shared_state::prefix::{ChainScope, chain};
+
+    fn columns(table: &PrefixTable, hash: u64) -> Vec<u16> {
+        table.columns_of(hash).map_or(vec![], |c| table.sets.mask(c).iter().map(|c| c.0).collect())
+    }
+
+    crate::tests! {
+        fn inserting_twice_and_removing_once_leaves_nothing() {
+            let mut table = PrefixTable::default();
+            table.insert(Column(4), 1, 99);
+            table.insert(Column(4), 2, 99);
+            assert_eq!(columns(&table, 99), [4]);
+            table.remove(Column(4), 99);
+            table.remove(Column(4), 99);
+            assert!(table.is_empty());
+        }
+
+        fn a_block_can_be_held_by_every_column() {
+            let mut table = PrefixTable::default();
+            for c in 0..MAX_COLUMNS {
+                table.insert(Column(c), 0, 7);
+            }
+            assert_eq!(columns(&table, 7).len(), usize::from(MAX_COLUMNS));
+            for c in (0..MAX_COLUMNS).filter(|c| c % 3 != 0) {
+                table.remove(Column(c), 7);
+            }
+            assert!(columns(&table, 7).iter().all(|c| c % 3 == 0));
+            for c in 0..MAX_COLUMNS {
+                table.remove(Column(c), 7);
+            }
+            assert!(table.is_empty());
+        }
+
+        fn sweeping_takes_a_dead_column_out_and_leaves_the_others() {
+            let mut table = PrefixTable::default();
+            let scope = ChainScope { model: "m", ..ChainScope::default() };
+            let hashes = chain(&scope, &[7u8; 128 * 400]);
+            for (i, hash) in hashes.iter().enumerate() {
+                table.insert(Column(1), 0, *hash);
+                if i % 2 == 0 {
+                    table.insert(Column(2), 0, *hash);
+                }
+            }
+            let mut dead = ColumnMask::default();
+            dead.insert(Column(1));
+            for segment in 0..SEGMENTS {
+                table.sweep_segment(segment, &dead);
+            }
+            assert_eq!(table.len(), 200);
+            assert!(hashes.iter().all(|hash| !columns(&table, *hash).contains(&1)));
+        }
+    }
+}

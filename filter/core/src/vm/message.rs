@@ -1,0 +1,105 @@
+//! What a VM tells the applier, over Envoy's shared queue.
+
+use warmroute_shared_state::endpoint::EndpointId;
+use warmroute_shared_state::frame::{Column, HashList};
+use warmroute_shared_state::wire::{Reader, WireError, Writer};
+
+/// One message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Message<'a> {
+    /// A prompt went to the endpoint of this column: it holds (or will hold) these blocks.
+    Picked {
+        /// Where.
+        column: Column,
+        /// The prompt's chain.
+        chain: HashList<'a>,
+    },
+    /// It did not: another endpoint served the request. These blocks were new there.
+    Unpicked {
+        /// Where.
+        column: Column,
+        /// What to forget.
+        chain: HashList<'a>,
+    },
+    /// Usage of a finished request: how many tokens its prompt had.
+    Usage {
+        /// Who served it.
+        endpoint: EndpointId,
+        /// Bytes of the prompt as hashed.
+        prompt_bytes: u64,
+        /// Tokens that the engine counted.
+        prompt_tokens: u32,
+    },
+    /// Fault injection, for tests: trap now.
+    Trap,
+}
+
+impl<'a> Message<'a> {
+    /// The message as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        match self {
+            Self::Picked { column, chain } => write_chain(&mut w, 1, *column, chain),
+            Self::Unpicked { column, chain } => write_chain(&mut w, 2, *column, chain),
+            Self::Usage { endpoint, prompt_bytes, prompt_tokens } => {
+                w.u8(3);
+                w.u64(endpoint.0);
+                w.u64(*prompt_bytes);
+                w.u32(*prompt_tokens);
+            }
+            Self::Trap => w.u8(4),
+        }
+        w.into_bytes()
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// If it is cut or of a kind that this version does not know.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(bytes);
+        let message = match r.u8()? {
+            1 => Self::Picked { column: Column(r.u16()?), chain: HashList::Wire(r.hashes()?) },
+            2 => Self::Unpicked { column: Column(r.u16()?), chain: HashList::Wire(r.hashes()?) },
+            3 => Self::Usage {
+                endpoint: EndpointId(r.u64()?),
+                prompt_bytes: r.u64()?,
+                prompt_tokens: r.u32()?,
+            },
+            4 => Self::Trap,
+            value => return Err(WireError::Unknown { at: 0, value: value.into() }),
+        };
+        r.finish()?;
+        Ok(message)
+    }
+}
+
+fn write_chain(w: &mut Writer, tag: u8, column: Column, chain: &HashList<'_>) {
+    w.u8(tag);
+    w.u16(column.0);
+    w.hashes(chain.to_vec().into_iter());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    crate::tests! {
+        fn messages_come_back_as_written() {
+            let chain = [1, 2, u64::MAX];
+            for message in [
+                Message::Picked { column: Column(3), chain: HashList::Slice(&chain) },
+                Message::Unpicked { column: Column(4), chain: HashList::Slice(&[]) },
+                Message::Usage { endpoint: EndpointId(1), prompt_bytes: 2, prompt_tokens: 3 },
+                Message::Trap,
+            ] {
+                let bytes = message.encode();
+                assert_eq!(Message::decode(&bytes), Ok(message));
+                for len in 0..bytes.len() {
+                    assert!(Message::decode(&bytes[..len]).is_err());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! One VM among several that share an Envoy: how its replica is kept current and what it tells the
+//! others. All of it runs on the [`SharedStore`] that is passed in; no host, no clock.
+
+mod applier;
+mod follower;
+mod intent;
+mod lease;
+mod message;
+mod publisher;
+mod request;
+mod row_slot;
+mod state;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+pub use applier::PageOutcome;
+pub use follower::Follower;
+pub use message::Message;
+pub use request::{Choice, Prompt, Routed};
+pub use state::{Settings, VmState};
+pub use store::{Cas, CasMismatch, SharedStore};
+
+use applier::Applier;
+#[cfg(test)]
+use follower::SyncOutcome;
+use intent::{Intent, IntentRing};
+use lease::Lease;
+use row_slot::RowSlot;
+use store::{Keys, ROW_SLOTS, create_keys};
+
+#[cfg(any(test, feature = "memory-store"))]
+pub use store::MemoryStore;

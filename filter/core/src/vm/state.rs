@@ -1,0 +1,227 @@
+//! All that one VM keeps: its replica, its requests, its row, and the applier's role if it has it.
+
+use super::{
+    Applier, Follower, Keys, Lease, Message, PageOutcome, RowSlot, SharedStore, create_keys,
+};
+use crate::inflight::{InFlight, Ledger, Totals};
+use crate::scheduling::Profile;
+use warmroute_shared_state::wire::WireError;
+
+/// A VM that serves requests leaves the role to one that does not (the main thread's), if there is one.
+const PATIENCE_MS: u64 = 500;
+
+/// How often the lease is renewed.
+const RENEW_MS: u64 = 300;
+
+/// Sizes, from the plugin configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Frames in the ring.
+    pub ring_slots: usize,
+    /// Endpoints beyond this are refused.
+    pub max_endpoints: usize,
+    /// Blocks that the prefix table holds at most, over all endpoints.
+    pub max_blocks: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { ring_slots: 512, max_endpoints: 256, max_blocks: 1_500_000 }
+    }
+}
+
+/// State of one VM.
+#[derive(Debug)]
+pub struct VmState {
+    pub(super) keys: Keys,
+    settings: Settings,
+    pub(super) follower: Follower,
+    pub(super) ledger: Ledger,
+    row: RowSlot,
+    pub(super) totals: Totals,
+    totals_cas: u32,
+    applier: Option<Applier>,
+    renewed_ms: u64,
+    pub(super) serves: bool,
+    pub(super) profile: Profile,
+}
+
+impl VmState {
+    /// A VM incarnation that has seen nothing yet. `incarnation` must be unique and not 0.
+    #[must_use]
+    pub fn new(incarnation: u64, settings: Settings) -> Self {
+        Self {
+            keys: Keys::new(settings.ring_slots),
+            settings,
+            follower: Follower::default(),
+            ledger: Ledger::new(incarnation),
+            row: RowSlot::default(),
+            totals: Totals::default(),
+            totals_cas: 0,
+            applier: None,
+            renewed_ms: 0,
+            serves: false,
+            profile: Profile::default(),
+        }
+    }
+
+    /// At configuration time: creates the keys and reads what is there. Takes no slot and no role: Envoy
+    /// also configures a VM that it throws away at once.
+    pub fn attach(&mut self, store: &dyn SharedStore) {
+        create_keys(store, &self.keys);
+        self.refresh(store);
+    }
+
+    /// Who this VM is.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.ledger.incarnation()
+    }
+
+    /// What this VM knows.
+    #[must_use]
+    pub fn follower(&self) -> &Follower {
+        &self.follower
+    }
+
+    /// Its own requests.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Its row's slot.
+    #[must_use]
+    pub fn slot(&self) -> Option<usize> {
+        self.row.slot()
+    }
+
+    /// The requests of all workers, as this VM sees them.
+    #[must_use]
+    pub fn in_flight(&self) -> InFlight<'_> {
+        InFlight { totals: &self.totals, own: &self.ledger }
+    }
+
+    /// Whether this VM is the applier.
+    #[must_use]
+    pub fn is_applier(&self) -> bool {
+        self.applier.is_some()
+    }
+
+    /// The applier: endpoints that were refused because there are too many.
+    #[must_use]
+    pub fn refused_endpoints(&self) -> u64 {
+        self.applier.as_ref().map_or(0, Applier::refused_endpoints)
+    }
+
+    /// Brings replica and totals up to date: two reads if nothing is new.
+    pub fn refresh(&mut self, store: &dyn SharedStore) {
+        self.follower.sync(store, &self.keys);
+        for (id, at_ms) in self.follower.take_scrapes() {
+            self.ledger.scraped(id, at_ms);
+        }
+        if let Some((bytes, cas)) = store.get(&self.keys.totals)
+            && cas != self.totals_cas
+        {
+            self.totals_cas = cas;
+            if let Ok(totals) = Totals::decode(&bytes) {
+                if let Some(row_seq) = totals.included(self.ledger.incarnation()) {
+                    self.ledger.acknowledge(row_seq);
+                }
+                self.totals = totals;
+            }
+        }
+    }
+
+    /// Writes this VM's row if it changed or a heartbeat is due. After every event that touches the ledger.
+    pub fn write_row(&mut self, store: &dyn SharedStore, now_ms: u64) {
+        self.row.write(store, &self.keys, &self.ledger, now_ms);
+    }
+
+    /// The regular work. Returns whether this VM is the applier afterwards.
+    pub fn tick(&mut self, store: &dyn SharedStore, now_ms: u64) -> bool {
+        self.hold_role(store, now_ms);
+        self.refresh(store);
+        self.write_row(store, now_ms);
+        if self.follower.replica.needs_sweep() {
+            self.follower.replica.sweep_some();
+        }
+        self.publish(store, now_ms);
+        self.is_applier()
+    }
+
+    fn hold_role(&mut self, store: &dyn SharedStore, now_ms: u64) {
+        let held = self.applier.is_some();
+        if held && now_ms.saturating_sub(self.renewed_ms) < RENEW_MS && now_ms >= self.renewed_ms {
+            return;
+        }
+        let patience = if self.serves && !held { PATIENCE_MS } else { 0 };
+        if !Lease::take(store, &self.keys, self.incarnation(), now_ms, patience) {
+            self.lose_role();
+            return;
+        }
+        self.renewed_ms = now_ms;
+        if !held {
+            self.refresh(store);
+            self.applier = Some(Applier::new(
+                store,
+                &self.keys,
+                &self.follower,
+                self.settings.max_endpoints,
+                self.settings.max_blocks,
+            ));
+        }
+    }
+
+    fn lose_role(&mut self) {
+        if self.applier.take().is_some() {
+            // It may hold operations that nobody else ever saw.
+            self.follower.distrust();
+        }
+    }
+
+    fn publish(&mut self, store: &dyn SharedStore, now_ms: u64) {
+        let incarnation = self.incarnation();
+        let Some(applier) = &mut self.applier else { return };
+        applier.add_up_rows(store, &self.keys, now_ms);
+        if applier.publish(store, &self.keys, incarnation, &mut self.follower).is_err() {
+            self.lose_role();
+        }
+    }
+
+    /// The applier: messages of all VMs, as many as there are.
+    pub fn on_messages<'a>(
+        &mut self,
+        store: &dyn SharedStore,
+        messages: impl Iterator<Item = Message<'a>>,
+        now_ms: u64,
+    ) {
+        let Some(applier) = &mut self.applier else { return };
+        for message in messages {
+            applier.on_message(&mut self.follower, &message, now_ms);
+        }
+        self.publish(store, now_ms);
+    }
+
+    /// The applier: path of the next request to the agent.
+    #[must_use]
+    pub fn poll_path(&self, wait_ms: u64) -> Option<String> {
+        self.applier.as_ref().map(|applier| applier.poll_path(&self.follower.replica, wait_ms))
+    }
+
+    /// The applier: an answer of the agent.
+    ///
+    /// # Errors
+    /// If the page cannot be read.
+    pub fn on_page(
+        &mut self,
+        store: &dyn SharedStore,
+        bytes: &[u8],
+        now_ms: u64,
+    ) -> Result<PageOutcome, WireError> {
+        let Some(applier) = &mut self.applier else { return Ok(PageOutcome::Ignored) };
+        let outcome = applier.on_page(&mut self.follower, bytes, now_ms)?;
+        self.publish(store, now_ms);
+        Ok(outcome)
+    }
+}
