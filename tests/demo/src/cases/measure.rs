@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::Case;
 use crate::load::{self, Target};
-use crate::processes::{ProcessError, Programs, Stack, StackOptions, wait_until};
+use crate::processes::{Known, ProcessError, Programs, Stack, StackOptions, wait_until};
 use crate::progress::Progress;
 use crate::report::{CaseReport, Side};
 use crate::workload::{Tokens, Workload, WorkloadError, build};
@@ -99,11 +99,26 @@ async fn side(
     Ok(Side::of(&samples, &stack.simulator.replicas, start.elapsed()))
 }
 
-/// Empties every cache, and waits until the agent has seen it.
+/// Makes every engine start anew with empty caches, and waits until the agent has seen it.
 async fn cold_start(case: &Case, stack: &Stack) -> Result<(), ProcessError> {
+    let before = stack.agent.endpoints().await?;
     stack.simulator.reset().await?;
+    let mut occupied_address = None;
     if let Some(occupied) = case.occupied {
         stack.simulator.occupy(occupied.replica, occupied.fraction).await?;
+        occupied_address = stack.simulator.replicas.get(occupied.replica);
     }
-    Ok(())
+    let full = |known: &Known| known.kv_usage.is_some_and(|usage| usage > 0.9);
+    let seen = async || {
+        let now = stack.agent.endpoints().await.ok()?;
+        let anew = now.iter().all(|known| {
+            let old = before.iter().find(|old| old.address == known.address);
+            known.state == "ready" && old.is_some_and(|old| old.generation != known.generation)
+        });
+        let held = occupied_address
+            .is_none_or(|address| now.iter().any(|known| known.address == *address && full(known)));
+        (anew && held).then_some(())
+    };
+    let what = "the agent's view of engines that start anew";
+    wait_until(what, Duration::from_secs(10), &stack.dir, seen).await
 }

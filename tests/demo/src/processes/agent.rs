@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::{Process, ProcessError, Programs, Session, control};
 
 /// A running agent.
@@ -53,13 +55,41 @@ impl Agent {
         Ok(Self { process, address })
     }
 
-    /// What it publishes about its endpoints, for people.
+    /// What it knows of its endpoints.
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn endpoints(&self) -> Result<serde_json::Value, ProcessError> {
-        Ok(control::get(self.address, "/v1/endpoints").await?.json())
+    pub async fn endpoints(&self) -> Result<Vec<Known>, ProcessError> {
+        let answer = control::get(self.address, "/v1/endpoints").await?;
+        let page: Page =
+            serde_json::from_slice(&answer.body).map_err(|error| ProcessError::Control {
+                method: "GET",
+                address: self.address,
+                path: "/v1/endpoints".to_owned(),
+                reason: error.to_string(),
+            })?;
+        Ok(page.endpoints)
     }
+}
+
+/// What the agent knows of an endpoint; the fields of `GET /v1/endpoints` that matter here.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Known {
+    /// `ip:port`.
+    pub address: SocketAddr,
+    /// `pending`, `ready` or `out`.
+    pub state: String,
+    /// Whether the filter has been told of it.
+    pub on_stream: bool,
+    /// Share of its KV blocks in use.
+    pub kv_usage: Option<f64>,
+    /// Changes when the engine starts anew.
+    pub generation: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    endpoints: Vec<Known>,
 }
 
 /// The endpoints file in the folder of a run.

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use agent::{Agent, write_endpoints};
+pub use agent::{Agent, Known, write_endpoints};
 pub use bootstrap::{Bootstrap, render};
 pub use control::{Answer, get, post};
 pub use envoy::Envoy;
