@@ -1,1 +1,53 @@
-fn main() {}
+//! Binary `warmroute-agent`.
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::error;
+use tracing_subscriber::filter::LevelFilter;
+use warmroute_agent::cli::{Cli, Command, RunArgs};
+use warmroute_agent::{app, check};
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::CheckConfig { path } => {
+            match check::run(&path, &mut std::io::stdout(), &mut std::io::stderr()) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) | Err(_) => ExitCode::FAILURE,
+            }
+        }
+        Command::Run(args) => {
+            tracing_subscriber::fmt()
+                .json()
+                .flatten_event(true)
+                .with_max_level(LevelFilter::from_level(args.log_level))
+                .with_writer(std::io::stderr)
+                .init();
+            match run(args) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    error!("{error:#}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
+    }
+}
+
+/// Two threads: the agent sits beside Envoy and must leave it the other cores.
+#[tokio::main(worker_threads = 2)]
+async fn run(args: RunArgs) -> anyhow::Result<()> {
+    let listener = tokio::net::TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}; choose another --listen", args.listen))?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    Ok(app::run(args.options(), listener, stop).await?)
+}

@@ -1,0 +1,125 @@
+//! Starts the parts and stops them in order.
+
+use crate::config::error::Issue;
+use crate::config::{Configuration, watch};
+use crate::fleet::{Fleet, Settings, Shared};
+use crate::publish::eds::Hosts;
+use crate::serve::Server;
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+/// Time that answers under way have to end when the agent stops.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Why the agent cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// There is no good configuration to begin with.
+    #[error("configuration refused:\n{}", issues.iter().map(|i| format!("  {i}")).collect::<Vec<_>>().join("\n"))]
+    Configuration {
+        /// All faults.
+        issues: Vec<Issue>,
+    },
+    /// The folder for Envoy's hosts cannot be made or written.
+    #[error("cannot write to {folder} ({source}); create it or choose another --eds-dir")]
+    Hosts {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The server ended.
+    #[error("the HTTP server failed: {0}")]
+    Server(#[from] std::io::Error),
+}
+
+/// Everything that `run` can be told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// File or folder of the configuration.
+    pub config: PathBuf,
+    /// Time between two looks at it.
+    pub look_every: Duration,
+    /// How endpoints are kept.
+    pub fleet: Settings,
+}
+
+/// Runs the agent on a bound listener until `stop` is done; then drains.
+///
+/// # Errors
+/// If it cannot start, or its server fails.
+pub async fn run(
+    options: Options,
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+) -> Result<(), AppError> {
+    let root = options.config.clone();
+    let (found, fingerprint) = watch::look(&root);
+    let first = found
+        .and_then(|sources| Configuration::from_sources(&root, &sources))
+        .map_err(|issues| AppError::Configuration { issues })?;
+    if let Some(folder) = &options.fleet.eds_dir {
+        // Now, and not with the first steps of the fleet: an Envoy that is started next needs it.
+        prepare(folder, &options.fleet.pool, &first)
+            .map_err(|source| AppError::Hosts { folder: folder.clone(), source })?;
+    }
+
+    let shared = Arc::new(Shared::new(epoch()));
+    let (stop_all, stopping) = tokio::sync::watch::channel(false);
+    let (verdict_to, verdicts) = mpsc::channel(1);
+    let watcher = tokio::spawn(watch::run(root, fingerprint, options.look_every, verdict_to));
+    let fleet = tokio::spawn(Fleet::new(options.fleet, Arc::clone(&shared)).run(first, verdicts));
+
+    info!(address = %listener.local_addr()?, "listening");
+    let router = Server::new(shared, stopping.clone()).router();
+    let mut told = stopping;
+    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+        // An error means that the sender is gone, which is a stop as well.
+        let _ = told.wait_for(|stop| *stop).await;
+    });
+    let serving = tokio::spawn(serving.into_future());
+    let mut serving = serving;
+    let ended = tokio::select! {
+        ended = &mut serving => Some(ended),
+        () = stop => None,
+    };
+    stop_all.send_replace(true);
+    info!("stopping");
+    let ended = match ended {
+        Some(ended) => Ok(ended),
+        None => tokio::time::timeout(DRAIN, &mut serving).await,
+    };
+    watcher.abort();
+    fleet.abort();
+    match ended {
+        Ok(Ok(served)) => served?,
+        Ok(Err(failed)) => return Err(AppError::Server(std::io::Error::other(failed))),
+        Err(_) => {
+            serving.abort();
+            warn!("answers under way were cut after {} s", DRAIN.as_secs());
+        }
+    }
+    info!("stopped");
+    Ok(())
+}
+
+fn prepare(folder: &std::path::Path, pool: &str, first: &Configuration) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let mut addresses: Vec<_> = first.endpoints.iter().map(|spec| spec.address).collect();
+    addresses.sort_unstable();
+    Hosts { cluster: pool.to_owned(), addresses }.write(folder)
+}
+
+/// A number that no other run has: the time of the start, and some randomness.
+fn epoch() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let millis = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+    let random = RandomState::new().hash_one(millis);
+    (millis << 16) | (random & 0xffff)
+}

@@ -1,0 +1,46 @@
+//! `check-config`: prints what was understood.
+
+use crate::config::Configuration;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Checks `root`, prints what was understood to `out` and issues to `errors`. The last line of
+/// `out` counts objects by kind. Returns whether the configuration would be accepted.
+///
+/// # Errors
+/// If the output cannot be written.
+pub fn run(root: &Path, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
+    let configuration = match Configuration::load(root) {
+        Ok(configuration) => configuration,
+        Err(issues) => {
+            for issue in &issues {
+                writeln!(errors, "error: {issue}")?;
+            }
+            writeln!(out, "refused: {}", count(issues.len(), "error"))?;
+            return Ok(false);
+        }
+    };
+    for warning in &configuration.warnings {
+        writeln!(errors, "warning: {warning}")?;
+    }
+    for spec in &configuration.endpoints {
+        write!(out, "endpoint {} at {}", spec.full_name(), spec.address)?;
+        for (key, value) in &spec.labels {
+            write!(out, " {key}={value}")?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(
+        out,
+        "ok: {}, {}, {}, {}",
+        count(configuration.files, "file"),
+        count(configuration.endpoint_lists, "endpoint list"),
+        count(configuration.endpoints.len(), "endpoint"),
+        count(configuration.warnings.len(), "warning"),
+    )?;
+    Ok(true)
+}
+
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}

@@ -1,0 +1,164 @@
+//! The command line.
+
+use crate::app::Options;
+use crate::config::watch::LOOK_EVERY;
+use crate::scrape::health::Limits;
+use crate::{fleet, scrape};
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Tells Envoy which inference engines there are, which of them answer, and how loaded they are.
+///
+/// Reads a list of endpoints, scrapes each engine's /metrics, and serves the Warmroute filter's
+/// stream, the hosts of Envoy's cluster, and a page for people.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run until SIGTERM or SIGINT.
+    Run(RunArgs),
+    /// Check configuration and print what was understood; exit status 1 if it would be refused.
+    CheckConfig {
+        /// A YAML file, or a folder that is read with all its subfolders.
+        path: PathBuf,
+    },
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A YAML file, or a folder that is read with all its subfolders. Changes are picked up while
+    /// running; a bad change is refused as a whole and the last good configuration stays.
+    #[arg(long, value_name = "FILE-or-FOLDER")]
+    pub config: PathBuf,
+    /// Address to serve on: /v1/stream, /v1/endpoints, /v3/discovery:endpoints, /metrics,
+    /// /healthz, /readyz and a page at /.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7080")]
+    pub listen: SocketAddr,
+    /// Folder for POOL.json, the hosts of Envoy's cluster (EDS by file). Written whole before
+    /// anything is served. Leave out if Envoy asks over HTTP (REST xDS).
+    #[arg(long, value_name = "FOLDER")]
+    pub eds_dir: Option<PathBuf>,
+    /// Name of Envoy's cluster.
+    #[arg(long, default_value = "default", value_parser = pool)]
+    pub pool: String,
+    /// Shortest time between two scrapes of an endpoint, at least 50ms. It grows to 20 times what
+    /// a scrape takes.
+    #[arg(long, default_value = "50ms", value_parser = duration)]
+    pub scrape_interval: Duration,
+    /// Longest wait for an endpoint's answer.
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    pub scrape_timeout: Duration,
+    /// Scrapes without any answer in a row that take an endpoint out. (A refused connection does
+    /// so at once.)
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub failed_scrapes: u32,
+    /// Age from which the signals of an endpoint count as unknown.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub stale_after: Duration,
+    /// Time between giving Envoy a new host and telling the filter to use it.
+    #[arg(long, default_value = "500ms", value_parser = duration)]
+    pub eds_settle: Duration,
+    /// Time that a removed host stays in Envoy's cluster after the filter was told.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub eds_linger: Duration,
+    /// What to log, as JSON lines on standard error: error, warn, info, debug, trace.
+    #[arg(long, default_value = "info", value_name = "LEVEL")]
+    pub log_level: tracing::Level,
+}
+
+impl RunArgs {
+    /// As the library takes it.
+    #[must_use]
+    pub fn options(self) -> Options {
+        let limits = Limits { failed_scrapes: self.failed_scrapes, stale_after: self.stale_after };
+        Options {
+            config: self.config,
+            look_every: LOOK_EVERY,
+            fleet: fleet::Settings {
+                pool: self.pool,
+                eds_dir: self.eds_dir,
+                settle: self.eds_settle,
+                linger: self.eds_linger,
+                scrape: scrape::Settings {
+                    interval: self.scrape_interval,
+                    timeout: self.scrape_timeout,
+                    limits,
+                },
+            },
+        }
+    }
+}
+
+/// `250ms`, `1.5s`, `2m`: up to a day.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0)];
+    let parsed = units.iter().find_map(|(unit, scale)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+        let seconds = number * scale;
+        (0.0..=86_400.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+    });
+    parsed.ok_or_else(|| "give a number and a unit, like 250ms, 1.5s or 2m".to_owned())
+}
+
+/// A name that can be a file's and a cluster's.
+fn pool(text: &str) -> Result<String, String> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if !text.is_empty() && text.len() <= 128 && text.chars().all(fine) && !text.starts_with('.') {
+        Ok(text.to_owned())
+    } else {
+        Err("use letters, digits, `-`, `_` and `.`".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        let cases = [
+            ("50ms", Some(50)),
+            ("1s", Some(1000)),
+            ("1.5s", Some(1500)),
+            ("2m", Some(120_000)),
+            ("0ms", Some(0)),
+            ("50", None),
+            ("-1s", None),
+            ("NaNs", None),
+            ("1e9s", None),
+            ("s", None),
+            ("", None),
+        ];
+        for (text, millis) in cases {
+            assert_eq!(duration(text).ok(), millis.map(Duration::from_millis), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pool_is_a_plain_file_name() {
+        for bad in ["", "../x", "a/b", ".hidden", "a b"] {
+            assert!(pool(bad).is_err(), "{bad}");
+        }
+        assert!(pool("llama-70b.v1").is_ok());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+        let cli = Cli::parse_from(["warmroute-agent", "run", "--config", "x"]);
+        let Command::Run(args) = cli.command else { panic!("run") };
+        assert_eq!(args.listen.to_string(), "127.0.0.1:7080");
+        assert_eq!(args.options().fleet.settle, Duration::from_millis(500));
+    }
+}

@@ -1,0 +1,225 @@
+//! llm-d's file-discovery list: `endpoints: [{name, namespace, address, port, labels}]`.
+//!
+//! Stricter than llm-d, which skips bad entries with a log line: here one bad entry refuses the
+//! whole list, so that a half-written file never shrinks the pool. IPv6 is allowed.
+
+use super::document::Document;
+use super::error::{Issue, Problem};
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use warmroute_shared_state::endpoint::EndpointId;
+
+/// Longest name or namespace in bytes (Kubernetes' limit for names).
+const MAX_NAME_BYTES: usize = 253;
+/// Labels of an endpoint.
+const MAX_LABELS: usize = 64;
+/// Bytes of a label's key or value.
+const MAX_LABEL_BYTES: usize = 512;
+
+/// An endpoint as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointSpec {
+    /// Namespace, `default` if none was given.
+    pub namespace: String,
+    /// Name, unique in its namespace.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Labels, sorted by key.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl EndpointSpec {
+    /// Identity on the stream: depends on name and address.
+    #[must_use]
+    pub fn id(&self) -> EndpointId {
+        EndpointId::new(&self.namespace, &self.name, &self.address.to_string())
+    }
+
+    /// `namespace/name`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// An endpoint and the line that it is written at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// Line of the file, from 1.
+    pub line: u64,
+    /// What stands there.
+    pub spec: EndpointSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawList {
+    endpoints: Vec<RawEndpoint>,
+    #[serde(default, rename = "kind")]
+    _kind: Option<String>,
+    #[serde(default, rename = "apiVersion")]
+    _api_version: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawEndpoint {
+    name: Spanned<String>,
+    namespace: Option<Spanned<String>>,
+    address: Spanned<String>,
+    port: Spanned<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+/// Reads the endpoints of one document.
+///
+/// # Errors
+/// The first fault of the YAML, or every entry's first fault.
+pub fn read(document: &Document<'_>) -> Result<Vec<Located>, Vec<Issue>> {
+    let list: RawList = document.parse().map_err(|issue| vec![issue])?;
+    let mut endpoints = Vec::new();
+    let mut issues = Vec::new();
+    for raw in list.endpoints {
+        match compile(raw) {
+            Ok((line, spec)) => {
+                let line = line.saturating_add(document.line_offset);
+                endpoints.push(Located { line, spec });
+            }
+            Err((line, problem)) => issues.push(document.issue(line, problem)),
+        }
+    }
+    if issues.is_empty() { Ok(endpoints) } else { Err(issues) }
+}
+
+type Fault = (u64, Problem);
+
+fn compile(raw: RawEndpoint) -> Result<(u64, EndpointSpec), Fault> {
+    let line = raw.name.referenced.line();
+    let name = checked_name("name", raw.name)?;
+    let namespace = match raw.namespace {
+        Some(namespace) => checked_name("namespace", namespace)?,
+        None => "default".to_owned(),
+    };
+    let address = SocketAddr::new(ip(&raw.address)?, port(&raw.port)?);
+    let too_long = |text: &String| text.len() > MAX_LABEL_BYTES;
+    let bad_label = raw.labels.iter().find(|(key, value)| too_long(key) || too_long(value));
+    if let Some((key, _)) = bad_label {
+        let expected = "keys and values of at most 512 bytes";
+        return Err((line, bad("labels", key, expected)));
+    }
+    if raw.labels.len() > MAX_LABELS {
+        let count = raw.labels.len().to_string();
+        return Err((line, bad("labels", &count, "at most 64 labels")));
+    }
+    Ok((line, EndpointSpec { namespace, name, address, labels: raw.labels }))
+}
+
+fn bad(field: &'static str, value: &str, expected: &'static str) -> Problem {
+    Problem::BadValue { field, value: value.chars().take(80).collect(), expected }
+}
+
+fn checked_name(field: &'static str, name: Spanned<String>) -> Result<String, Fault> {
+    let text = name.value;
+    let fine = !text.is_empty()
+        && text.len() <= MAX_NAME_BYTES
+        && text.chars().all(|c| !c.is_control() && !c.is_whitespace() && c != '/');
+    if fine {
+        return Ok(text);
+    }
+    let expected = "1 to 253 bytes without spaces, `/` or control characters";
+    Err((name.referenced.line(), bad(field, &text, expected)))
+}
+
+/// An address as Envoy writes it: brackets off, IPv6 shortened by the standard library.
+fn ip(address: &Spanned<String>) -> Result<IpAddr, Fault> {
+    let text = address.value.as_str();
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    let usable = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_multicast();
+    bare.parse().ok().filter(usable).ok_or_else(|| {
+        let expected = "the IPv4 or IPv6 address of one host (names are not resolved)";
+        (address.referenced.line(), bad("address", text, expected))
+    })
+}
+
+fn port(port: &Spanned<String>) -> Result<u16, Fault> {
+    port.value.trim().parse().ok().filter(|port| *port > 0).ok_or_else(|| {
+        (port.referenced.line(), bad("port", &port.value, "a number from 1 to 65535"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn parse(text: &str) -> Result<Vec<Located>, Vec<Issue>> {
+        read(&Document { file: Path::new("pool.yaml"), line_offset: 0, text })
+    }
+
+    #[test]
+    fn a_list_as_llm_d_writes_it() {
+        let text = "endpoints:\n- name: a\n  address: 10.0.0.1\n  port: \"8000\"\n- name: b\n  \
+                    namespace: gpu\n  address: '[fd00:0::1]'\n  port: 8001\n  labels: {x: \"1\", b: true}\n";
+        let found = parse(text).unwrap();
+        let seen: Vec<_> = found
+            .iter()
+            .map(|e| (e.line, e.spec.full_name(), e.spec.address.to_string()))
+            .collect();
+        let expected = [
+            (2, "default/a".to_owned(), "10.0.0.1:8000".to_owned()),
+            (5, "gpu/b".to_owned(), "[fd00::1]:8001".to_owned()),
+        ];
+        assert_eq!(seen, expected);
+        let labels: Vec<_> = found[1].spec.labels.iter().collect();
+        assert_eq!(labels, [(&"b".into(), &"true".into()), (&"x".into(), &"1".into())]);
+        assert_eq!(parse("endpoints: []").unwrap(), []);
+    }
+
+    #[test]
+    fn each_fault_names_its_line() {
+        let entry = |fields: &str| format!("endpoints:\n- name: a\n{fields}");
+        let cases = [
+            (entry("  address: host.local\n  port: 1\n"), 3, "`address` is `host.local`"),
+            (entry("  address: 0.0.0.0\n  port: 1\n"), 3, "`address` is `0.0.0.0`"),
+            (entry("  address: 10.0.0.1\n  port: 0\n"), 4, "`port` is `0`"),
+            (entry("  address: 10.0.0.1\n  port: 65536\n"), 4, "`port` is `65536`"),
+            (entry("  address: 10.0.0.1\n  port: http\n"), 4, "`port` is `http`"),
+            (entry("  adress: 10.0.0.1\n"), 3, "did you mean `address`?"),
+            (entry("  address: 10.0.0.1\n"), 3, "field `port` is missing"),
+            ("endpoints:\n- name: a/b\n  address: 10.0.0.1\n  port: 1\n".into(), 2, "`name` is"),
+            ("endpoints:\n- name: a\n  name: b\n".into(), 3, "duplicate"),
+            ("endpoints:\n- name: a\n  address: [\n".into(), 3, "correct the YAML"),
+            ("endpoints:\n".into(), 1, "correct the YAML"),
+        ];
+        for (text, line, message) in cases {
+            let issues = parse(&text).unwrap_err();
+            let shown = issues[0].to_string();
+            assert!(shown.contains(message), "{text}\n{shown}");
+            assert_eq!(issues[0].line, Some(line), "{text}\n{shown}");
+        }
+    }
+
+    #[test]
+    fn all_bad_entries_are_reported_at_once() {
+        let text =
+            "endpoints:\n- {name: a, address: x, port: 1}\n- {name: b, address: y, port: 1}\n";
+        assert_eq!(parse(text).unwrap_err().len(), 2);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_list_cut_anywhere_is_read_or_refused(cut in 0usize..400) {
+            let text = "endpoints:\n- name: a\n  address: 10.0.0.1\n  port: 8000\n  labels: {k: v}\n";
+            let _ = parse(text.get(..cut.min(text.len())).unwrap());
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z:\\-\\[\\]{}\"'&*!|>#% \n]{0,120}") {
+            let _ = parse(&text);
+        }
+    }
+}

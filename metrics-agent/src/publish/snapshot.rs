@@ -1,0 +1,180 @@
+//! Snapshots of the table, cut into pages and kept for readers that fetch them one by one.
+
+use super::table::{Operation, Table};
+use std::collections::VecDeque;
+use std::time::Instant;
+use warmroute_shared_state::stream::{PAGE_BYTES, Page, PageKind, Position};
+
+/// Snapshots that are kept for slow readers; the oldest goes first.
+pub const KEPT: usize = 4;
+
+#[derive(Debug)]
+struct Snapshot {
+    position: Position,
+    /// At least one page, which may be empty.
+    pages: Vec<Vec<Operation>>,
+}
+
+/// The kept snapshots, oldest first.
+#[derive(Debug, Default)]
+pub struct Snapshots {
+    kept: VecDeque<Snapshot>,
+}
+
+impl Snapshots {
+    /// Page 0 of a snapshot of the table as it is.
+    pub fn first_page(&mut self, table: &Table, now: Instant) -> Page {
+        let position = table.position();
+        if let Some(page) = self.page(position, 0, now) {
+            return page;
+        }
+        let pages = cut(table.everything());
+        // One page is whole: nobody comes back for more of it.
+        let whole = pages.len() == 1;
+        let snapshot = Snapshot { position, pages };
+        let page = snapshot.page(0, now).unwrap_or(Page {
+            position,
+            kind: PageKind::Snapshot { page: 0, pages: 1 },
+            ops: Vec::new(),
+        });
+        if !whole {
+            if self.kept.len() >= KEPT {
+                self.kept.pop_front();
+            }
+            self.kept.push_back(snapshot);
+        }
+        page
+    }
+
+    /// A page of a kept snapshot, with ages as of `now`; `None` if it is gone or has no such page.
+    #[must_use]
+    pub fn page(&self, position: Position, page: u32, now: Instant) -> Option<Page> {
+        self.kept.iter().find(|kept| kept.position == position)?.page(page, now)
+    }
+}
+
+impl Snapshot {
+    fn page(&self, page: u32, now: Instant) -> Option<Page> {
+        let ops = self.pages.get(usize::try_from(page).ok()?)?;
+        let pages = u32::try_from(self.pages.len()).ok()?;
+        Some(Page {
+            position: self.position,
+            kind: PageKind::Snapshot { page, pages },
+            ops: ops.iter().map(|operation| operation.at(now)).collect(),
+        })
+    }
+}
+
+fn cut(operations: Vec<Operation>) -> Vec<Vec<Operation>> {
+    let now = Instant::now();
+    let mut pages = Vec::new();
+    let mut page = Vec::new();
+    let mut bytes = 0usize;
+    for operation in operations {
+        let size = operation.at(now).size_hint();
+        if bytes.saturating_add(size) > PAGE_BYTES && !page.is_empty() {
+            pages.push(std::mem::take(&mut page));
+            bytes = 0;
+        }
+        bytes = bytes.saturating_add(size);
+        page.push(operation);
+    }
+    pages.push(page);
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scrape::health::Measured;
+    use std::time::Duration;
+    use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
+    use warmroute_shared_state::stream::AgentOp;
+
+    fn put(table: &mut Table, n: u64, label_bytes: usize) {
+        table.put(EndpointRecord {
+            id: EndpointId(n),
+            generation: 0,
+            name: "default/r".into(),
+            address: "10.0.0.1:80".into(),
+            availability: Availability::Ready,
+            block_tokens: 0,
+            kv_blocks: 0,
+            labels: vec![("k".into(), "v".repeat(label_bytes))],
+        });
+    }
+
+    fn large(epoch: u64, endpoints: u64) -> Table {
+        let mut table = Table::new(epoch);
+        for n in 0..endpoints {
+            put(&mut table, n, 50_000);
+        }
+        table
+    }
+
+    #[test]
+    fn an_empty_table_is_one_empty_page() {
+        let page = Snapshots::default().first_page(&Table::new(3), Instant::now());
+        assert_eq!(page.kind, PageKind::Snapshot { page: 0, pages: 1 });
+        assert_eq!((page.position, page.ops.len()), (Position { epoch: 3, seq: 0 }, 0));
+    }
+
+    #[test]
+    fn pages_together_are_the_table_as_of_their_position() {
+        let now = Instant::now();
+        let mut table = large(3, 50);
+        let mut snapshots = Snapshots::default();
+        let first = snapshots.first_page(&table, now);
+        let PageKind::Snapshot { pages, .. } = first.kind else { panic!("{:?}", first.kind) };
+        assert!(pages >= 3, "{pages}");
+        put(&mut table, 99, 1);
+        let mut seen = Vec::new();
+        for n in 0..pages {
+            let page = snapshots.page(first.position, n, now).unwrap();
+            assert_eq!(page.position, first.position);
+            assert!(page.encode().len() <= PAGE_BYTES + 100);
+            seen.extend(page.ops.iter().map(|op| match op {
+                AgentOp::Endpoint(record) => record.id.0,
+                other => panic!("{other:?}"),
+            }));
+        }
+        assert_eq!(seen, (0..50).collect::<Vec<_>>());
+        assert_eq!(snapshots.page(first.position, pages, now), None);
+    }
+
+    #[test]
+    fn only_the_newest_snapshots_are_kept() {
+        let now = Instant::now();
+        let mut table = large(3, 50);
+        let mut snapshots = Snapshots::default();
+        let positions: Vec<_> = (100..106)
+            .map(|n| {
+                put(&mut table, n, 1);
+                snapshots.first_page(&table, now).position
+            })
+            .collect();
+        let kept = positions.iter().filter(|p| snapshots.page(**p, 1, now).is_some()).count();
+        assert_eq!(kept, KEPT);
+        assert!(snapshots.page(positions[5], 1, now).is_some());
+        assert!(snapshots.page(positions[0], 1, now).is_none());
+        snapshots.first_page(&table, now);
+        assert_eq!(snapshots.kept.len(), KEPT, "the same position is not kept twice");
+    }
+
+    #[test]
+    fn ages_are_those_of_the_moment_a_page_is_written() {
+        let start = Instant::now();
+        let mut table = large(3, 50);
+        let load = Load { waiting: Some(1.0), ..Load::default() };
+        table.set_load(EndpointId(0), Measured { load, at: start });
+        let mut snapshots = Snapshots::default();
+        let age = |page: &Page| match page.ops[1] {
+            AgentOp::Load { age_ms, .. } => age_ms,
+            ref other => panic!("{other:?}"),
+        };
+        let first = snapshots.first_page(&table, start + Duration::from_millis(10));
+        assert_eq!(age(&first), 10);
+        let again = snapshots.page(first.position, 0, start + Duration::from_millis(70)).unwrap();
+        assert_eq!(age(&again), 70);
+    }
+}

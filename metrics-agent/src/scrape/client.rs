@@ -1,0 +1,160 @@
+//! One endpoint's kept-alive HTTP/1.1 connection for scrapes.
+//!
+//! hyper's connection and no pooled client: exactly one connection an endpoint, and the
+//! difference between "refused", "reset before an answer" and "answered badly" must not be lost.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header;
+use hyper_util::rt::TokioIo;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+/// Bytes of an exposition that are read at most.
+pub const MAX_BODY_BYTES: usize = 2 << 20;
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetch {
+    /// Nobody listens, or a fresh connection was reset before any answer.
+    Refused,
+    /// No answer in time, or none that is HTTP, or the fault is on our side.
+    NoAnswer,
+    /// An answer without a whole body, or of another status than 200.
+    Unreadable,
+    /// Status 200 and the body is in [`Client::body`].
+    Body,
+}
+
+enum Sent {
+    Answer(hyper::Response<hyper::body::Incoming>),
+    Reset,
+    NoAnswer,
+}
+
+/// The connection, opened when first needed and again after a fault.
+pub struct Client {
+    address: SocketAddr,
+    host: String,
+    sender: Option<SendRequest<Empty<Bytes>>>,
+    body: Vec<u8>,
+}
+
+impl Client {
+    /// A client for one endpoint; connects to nothing yet.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, host: address.to_string(), sender: None, body: Vec::new() }
+    }
+
+    /// The body of the last [`Fetch::Body`].
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Gets `path` within `timeout`, connecting included.
+    pub async fn get(&mut self, path: &'static str, timeout: Duration) -> Fetch {
+        let deadline = Instant::now() + timeout;
+        let kept = self.sender.take().filter(|sender| !sender.is_closed());
+        if let Some(sender) = kept {
+            match self.send(sender, path, deadline).await {
+                Sent::Answer(response) => return self.read(response, deadline).await,
+                Sent::NoAnswer => return Fetch::NoAnswer,
+                // A server may close a connection that was idle: only a fresh one tells.
+                Sent::Reset => {}
+            }
+        }
+        let sender = match timeout_at(deadline, connect(self.address)).await {
+            Err(_) => return Fetch::NoAnswer,
+            Ok(Err(fetch)) => return fetch,
+            Ok(Ok(sender)) => sender,
+        };
+        match self.send(sender, path, deadline).await {
+            Sent::Answer(response) => self.read(response, deadline).await,
+            Sent::NoAnswer => Fetch::NoAnswer,
+            Sent::Reset => Fetch::Refused,
+        }
+    }
+
+    async fn send(
+        &mut self,
+        mut sender: SendRequest<Empty<Bytes>>,
+        path: &'static str,
+        deadline: Instant,
+    ) -> Sent {
+        let request = hyper::Request::get(path)
+            .header(header::HOST, &self.host)
+            .header(header::ACCEPT, "text/plain;version=0.0.4")
+            .header(header::USER_AGENT, "warmroute-agent")
+            .body(Empty::new());
+        let Ok(request) = request else { return Sent::NoAnswer };
+        let sent = timeout_at(deadline, async {
+            sender.ready().await?;
+            sender.send_request(request).await
+        });
+        match sent.await {
+            Err(_) => Sent::NoAnswer,
+            Ok(Err(error)) if error.is_parse() => Sent::NoAnswer,
+            Ok(Err(_)) => Sent::Reset,
+            Ok(Ok(response)) => {
+                self.sender = Some(sender);
+                Sent::Answer(response)
+            }
+        }
+    }
+
+    /// Reads the body; whatever ends early costs the connection, whose rest would be in the way.
+    async fn read(
+        &mut self,
+        response: hyper::Response<hyper::body::Incoming>,
+        deadline: Instant,
+    ) -> Fetch {
+        let ok = response.status() == hyper::StatusCode::OK;
+        let mut body = response.into_body();
+        self.body.clear();
+        let whole = timeout_at(deadline, async {
+            while let Some(frame) = body.frame().await {
+                let Ok(frame) = frame else { return false };
+                let Some(data) = frame.data_ref() else { continue };
+                if self.body.len().saturating_add(data.len()) > MAX_BODY_BYTES {
+                    return false;
+                }
+                self.body.extend_from_slice(data);
+            }
+            true
+        });
+        if !whole.await.unwrap_or(false) {
+            self.sender = None;
+            return Fetch::Unreadable;
+        }
+        if ok { Fetch::Body } else { Fetch::Unreadable }
+    }
+}
+
+async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, Fetch> {
+    let stream = TcpStream::connect(address).await.map_err(|error| refusal(error.kind()))?;
+    let (sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|_| Fetch::Refused)?;
+    // Ends by itself when the sender is dropped or the peer closes.
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+/// Whether a failed connect speaks of the endpoint, or may be our own lack of descriptors, ports
+/// or a route.
+fn refusal(kind: ErrorKind) -> Fetch {
+    match kind {
+        ErrorKind::ConnectionRefused
+        | ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::HostUnreachable => Fetch::Refused,
+        _ => Fetch::NoAnswer,
+    }
+}

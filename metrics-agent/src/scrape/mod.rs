@@ -1,0 +1,84 @@
+//! Scrapes of the engines: one task an endpoint, on a clock of its own.
+//!
+//! [`client`] fetches, [`engine`] reads (with [`exposition`]), [`health`] judges, [`pace`] says
+//! when to come back. This file only ties them together.
+
+pub mod client;
+pub mod engine;
+pub mod exposition;
+pub mod health;
+pub mod pace;
+
+use client::{Client, Fetch};
+use health::{Health, Limits, Outcome};
+use pace::Pace;
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use warmroute_shared_state::endpoint::EndpointId;
+
+/// How endpoints are scraped.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Shortest interval.
+    pub interval: Duration,
+    /// Longest wait for an answer.
+    pub timeout: Duration,
+    /// When endpoints are out and signals stale.
+    pub limits: Limits,
+}
+
+/// What a scraper says after every scrape.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Whose.
+    pub id: EndpointId,
+    /// How this scrape ended.
+    pub outcome: Outcome,
+    /// How long it took.
+    pub duration: Duration,
+    /// All that is known of the endpoint now.
+    pub health: Health,
+}
+
+/// Scrapes one endpoint until nobody receives the reports any more or the task is aborted.
+pub async fn run(
+    id: EndpointId,
+    address: SocketAddr,
+    settings: Settings,
+    reports: mpsc::Sender<Report>,
+) {
+    let mut client = Client::new(address);
+    let mut health = Health::new(settings.limits);
+    let mut pace = Pace::new(settings.interval);
+    tokio::time::sleep(pace.first(RandomState::new().hash_one(id))).await;
+    loop {
+        let began = Instant::now();
+        let outcome = scrape(&mut client, settings.timeout).await;
+        let now = Instant::now();
+        let duration = now.saturating_duration_since(began);
+        let pause = match outcome {
+            Outcome::Refused | Outcome::NoAnswer => pace.after_failure(),
+            Outcome::Unreadable | Outcome::Read(_) => pace.after_answer(duration),
+        };
+        health.apply(outcome, began, now, pace.interval());
+        let report = Report { id, outcome, duration, health: health.clone() };
+        if reports.send(report).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn scrape(client: &mut Client, timeout: Duration) -> Outcome {
+    match client.get("/metrics", timeout).await {
+        Fetch::Refused => Outcome::Refused,
+        Fetch::NoAnswer => Outcome::NoAnswer,
+        Fetch::Unreadable => Outcome::Unreadable,
+        Fetch::Body => match engine::read(client.body(), &engine::VLLM) {
+            Some(reading) => Outcome::Read(reading),
+            None => Outcome::Unreadable,
+        },
+    }
+}

@@ -1,0 +1,74 @@
+//! The agent's HTTP server: the stream and the hosts for Envoy, metrics and probes for the
+//! platform, a page for people.
+
+pub mod page;
+pub mod stream;
+pub mod xds;
+
+use crate::fleet::Shared;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::{Semaphore, watch};
+
+/// Polls that are held open at most; each Envoy has one.
+const MAX_READERS: usize = 1024;
+
+/// What the handlers need.
+#[derive(Clone)]
+pub struct Server {
+    /// What they show.
+    pub shared: Arc<Shared>,
+    /// True once the agent is to stop.
+    pub stopping: watch::Receiver<bool>,
+    readers: Arc<Semaphore>,
+}
+
+impl Server {
+    /// A server over what the fleet keeps current.
+    #[must_use]
+    pub fn new(shared: Arc<Shared>, stopping: watch::Receiver<bool>) -> Self {
+        Self { shared, stopping, readers: Arc::new(Semaphore::new(MAX_READERS)) }
+    }
+
+    /// All routes.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/", get(page::html))
+            .route("/v1/endpoints", get(page::endpoints))
+            .route("/v1/stream", get(stream::poll))
+            .route("/v3/discovery:endpoints", post(xds::endpoints))
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(ready))
+            .with_state(self)
+    }
+}
+
+async fn ready(State(server): State<Server>) -> Response {
+    let (status, text) = if *server.stopping.borrow() {
+        (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
+    } else if server.shared.publisher.is_ready() {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "waiting for the first full table\n")
+    };
+    (status, text).into_response()
+}
+
+async fn metrics(State(server): State<Server>) -> Response {
+    let shared = &server.shared;
+    let seq = shared.publisher.position().seq;
+    let age = shared.config_age(Instant::now()).as_secs();
+    match shared.metrics.encode(shared.board.census(), seq, age) {
+        Ok(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
