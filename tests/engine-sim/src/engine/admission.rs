@@ -58,7 +58,9 @@ impl Engine {
         let left = target.saturating_sub(request.computed) as u64;
         request.phase = Phase::Prefill {
             left: left.saturating_mul(UNITS_PER_TOKEN),
-            chunk_left: left.min(self.config.prefill_chunk.max(1) as u64).saturating_mul(UNITS_PER_TOKEN),
+            chunk_left: left
+                .min(self.config.prefill_chunk.max(1) as u64)
+                .saturating_mul(UNITS_PER_TOKEN),
         };
         request.admitted.get_or_insert(self.now);
         self.stats.prefix_queries += target as u64;

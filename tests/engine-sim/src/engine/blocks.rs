@@ -257,7 +257,8 @@ mod tests {
         let b: Vec<u32> = (16..32).collect();
         let ab: Vec<u32> = a.iter().chain(&b).copied().collect();
         let ba: Vec<u32> = b.iter().chain(&a).copied().collect();
-        let chain = |adapter, salt, tokens: &[u32]| chain_hashes(chain_root(adapter, salt), tokens, 16);
+        let chain =
+            |adapter, salt, tokens: &[u32]| chain_hashes(chain_root(adapter, salt), tokens, 16);
         let plain = chain(None, None, &ab);
         assert_eq!(plain.len(), 2);
         assert_eq!(chain(None, None, &a)[0], plain[0]);

@@ -181,7 +181,8 @@ impl Engine {
         }
         let id = sub.id;
         let request = Request::new(sub, self.config.block_size, self.now);
-        let cached = self.pool.match_prefix(request.hittable(self.config.block_size)) * self.config.block_size;
+        let cached = self.pool.match_prefix(request.hittable(self.config.block_size))
+            * self.config.block_size;
         self.requests.insert(id, request);
         self.waiting.push_back(id);
         self.admit();
@@ -266,7 +267,9 @@ impl Engine {
 
     fn prefilling(&self) -> u64 {
         let in_prefill = |id| {
-            self.requests.get(id).is_some_and(|request| matches!(request.phase, Phase::Prefill { .. }))
+            self.requests
+                .get(id)
+                .is_some_and(|request| matches!(request.phase, Phase::Prefill { .. }))
         };
         self.running.iter().filter(|&id| in_prefill(id)).count() as u64
     }
@@ -279,10 +282,13 @@ impl Engine {
         if prefilling == 0 || elapsed == 0 {
             return;
         }
-        let work = u128::from(elapsed) * u128::from(self.config.prefill_tokens_per_s) / u128::from(prefilling);
+        let work = u128::from(elapsed) * u128::from(self.config.prefill_tokens_per_s)
+            / u128::from(prefilling);
         let work = u64::try_from(work).unwrap_or(u64::MAX);
         for id in &self.running {
-            if let Some(Request { phase: Phase::Prefill { left, chunk_left }, .. }) = self.requests.get_mut(id) {
+            if let Some(Request { phase: Phase::Prefill { left, chunk_left }, .. }) =
+                self.requests.get_mut(id)
+            {
                 *left = left.saturating_sub(work);
                 *chunk_left = chunk_left.saturating_sub(work);
             }
@@ -385,7 +391,9 @@ impl Engine {
         stats.params_max_tokens.observe(request.sub.max_tokens as f64);
         stats.params_n.observe(1.0);
         if request.generated > 1 {
-            stats.time_per_output_token.observe(seconds(first, now) / (request.generated - 1) as f64);
+            stats
+                .time_per_output_token
+                .observe(seconds(first, now) / (request.generated - 1) as f64);
         }
         stats.e2e.observe(seconds(request.arrived, now));
         stats.queue_time.observe(seconds(request.arrived, admitted));
@@ -408,7 +416,12 @@ fn seconds(from: SimTime, to: SimTime) -> f64 {
 }
 
 /// Makes the whole blocks that `request` has computed hittable.
-fn publish(pool: &mut BlockPool, events: &mut dyn EventSink, request: &mut Request, block_size: usize) {
+fn publish(
+    pool: &mut BlockPool,
+    events: &mut dyn EventSink,
+    request: &mut Request,
+    block_size: usize,
+) {
     let from = request.published;
     let to = (request.computed / block_size).min(request.hashes.len());
     if to <= from {

@@ -3,7 +3,8 @@
 /// Bucket bounds as vLLM 0.32 uses them; `+Inf` is implied.
 pub mod bounds {
     /// Token counts per request.
-    pub const TOKENS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0];
+    pub const TOKENS: &[f64] =
+        &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0];
     /// Tokens per engine step.
     pub const STEP: &[f64] =
         &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
@@ -13,17 +14,18 @@ pub mod bounds {
     pub const PREEMPTIONS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0];
     /// Time to first token, seconds.
     pub const TTFT: &[f64] = &[
-        0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
-        80.0, 160.0, 640.0, 2560.0,
+        0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+        20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
     ];
     /// Time between tokens, seconds.
     pub const PER_TOKEN: &[f64] = &[
-        0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+        0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+        20.0, 40.0, 80.0,
     ];
     /// Phases of a request, seconds.
     pub const REQUEST: &[f64] = &[
-        0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0,
-        960.0, 1920.0, 7680.0,
+        0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0,
+        240.0, 480.0, 960.0, 1920.0, 7680.0,
     ];
 }
 
@@ -54,10 +56,12 @@ impl Histogram {
     /// Cumulative counts by upper bound; the last is `+Inf`.
     pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let mut total = 0;
-        self.bounds.iter().copied().chain([f64::INFINITY]).zip(&self.counts).map(move |(bound, count)| {
-            total += count;
-            (bound, total)
-        })
+        self.bounds.iter().copied().chain([f64::INFINITY]).zip(&self.counts).map(
+            move |(bound, count)| {
+                total += count;
+                (bound, total)
+            },
+        )
     }
 
     /// Values seen.
@@ -73,7 +77,10 @@ impl Histogram {
 
 /// Everything an engine has counted since it started. Times are simulated seconds.
 #[derive(Debug, Clone)]
-#[allow(missing_docs, reason = "the names are those of vLLM's families, described in metrics::families")]
+#[allow(
+    missing_docs,
+    reason = "the names are those of vLLM's families, described in metrics::families"
+)]
 pub struct Stats {
     pub prefix_queries: u64,
     pub prefix_hits: u64,

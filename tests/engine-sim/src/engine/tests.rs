@@ -10,7 +10,12 @@ use super::*;
 const MS: u64 = 1_000_000;
 
 fn config() -> EngineConfig {
-    EngineConfig { num_blocks: 1_001, prefill_tokens_per_s: 16_000, decode_ns: 10 * MS, ..EngineConfig::default() }
+    EngineConfig {
+        num_blocks: 1_001,
+        prefill_tokens_per_s: 16_000,
+        decode_ns: 10 * MS,
+        ..EngineConfig::default()
+    }
 }
 
 fn engine(config: EngineConfig) -> Engine {
@@ -77,10 +82,9 @@ fn requests_in_prefill_share_the_rate() {
 
 #[test]
 fn waits_first_come_first_served_for_blocks_and_for_places() {
-    for config in [
-        EngineConfig { num_blocks: 101, ..config() },
-        EngineConfig { max_num_seqs: 1, ..config() },
-    ] {
+    for config in
+        [EngineConfig { num_blocks: 101, ..config() }, EngineConfig { max_num_seqs: 1, ..config() }]
+    {
         let mut engine = engine(config);
         engine.submit(0, request(1, 1, 1_000, 2)).unwrap();
         engine.submit(0, request(2, 2, 1_000, 2)).unwrap();
@@ -130,9 +134,15 @@ fn running_out_of_blocks_in_decode_preempts_the_latest_which_recomputes() {
     assert!(engine.stats().preemptions > 0);
     for id in [1, 2] {
         let indexes: Vec<_> = tokens.iter().filter(|t| t.1 == id).map(|t| t.2).collect();
-        assert_eq!(indexes, (0..60).collect::<Vec<_>>(), "every token of {id} appears once, in order");
+        assert_eq!(
+            indexes,
+            (0..60).collect::<Vec<_>>(),
+            "every token of {id} appears once, in order"
+        );
     }
-    assert!(tokens.iter().position(|t| t.1 == 1 && t.4) < tokens.iter().position(|t| t.1 == 2 && t.4));
+    assert!(
+        tokens.iter().position(|t| t.1 == 1 && t.4) < tokens.iter().position(|t| t.1 == 2 && t.4)
+    );
     assert_eq!(engine.gauges().free_blocks, 10);
 }
 
@@ -167,13 +177,19 @@ fn a_full_queue_and_an_impossible_request_are_refused() {
 #[test]
 fn adapters_beyond_the_budget_wait_without_blocking_others() {
     let mut engine = engine(EngineConfig { max_loras: 1, ..config() });
-    let with = |id, name: &str| Submission { adapter: Some(name.into()), ..request(id, id as u32, 160, 2) };
+    let with = |id, name: &str| Submission {
+        adapter: Some(name.into()),
+        ..request(id, id as u32, 160, 2)
+    };
     engine.submit(0, with(1, "a")).unwrap();
     engine.submit(0, with(2, "b")).unwrap();
     engine.submit(0, request(3, 3, 160, 2)).unwrap();
     let gauges = engine.gauges();
     assert_eq!((gauges.running, gauges.waiting_deferred, gauges.waiting_capacity), (2, 1, 0));
-    assert_eq!((gauges.running_loras, gauges.waiting_loras), (vec!["a".to_owned()], vec!["b".to_owned()]));
+    assert_eq!(
+        (gauges.running_loras, gauges.waiting_loras),
+        (vec!["a".to_owned()], vec!["b".to_owned()])
+    );
     assert_eq!(run(&mut engine).iter().filter(|t| t.4).count(), 3);
 }
 
@@ -194,10 +210,8 @@ fn occupied_blocks_starve_others_until_released() {
 #[test]
 fn events_tell_chunks_decode_blocks_and_parents() {
     let sink = Arc::new(Mutex::new(CollectingSink::default()));
-    let mut engine = Engine::new(
-        EngineConfig { prefill_chunk: 32, ..config() },
-        Box::new(Arc::clone(&sink)),
-    );
+    let mut engine =
+        Engine::new(EngineConfig { prefill_chunk: 32, ..config() }, Box::new(Arc::clone(&sink)));
     let sub = request(1, 1, 40, 10);
     engine.submit(0, sub.clone()).unwrap();
     run(&mut engine);
@@ -207,7 +221,9 @@ fn events_tell_chunks_decode_blocks_and_parents() {
         panic!("{events:?}")
     };
     assert_eq!((first.len(), &tokens[..]), (2, &sub.tokens[..32]));
-    let CollectedEvent::Stored { hashes, parent, tokens } = &events[1] else { panic!("{events:?}") };
+    let CollectedEvent::Stored { hashes, parent, tokens } = &events[1] else {
+        panic!("{events:?}")
+    };
     assert_eq!((hashes.len(), *parent, &tokens[..]), (1, Some(first[1]), &sub.tokens[32..48]));
     assert_eq!(events[2..], [CollectedEvent::Cleared]);
 }

@@ -1,0 +1,221 @@
+//! All replicas of the process, and what an operator can do to them.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::replica::core::Ending;
+use crate::replica::faults::{
+    Command, FaultName, Faults, MetricsFault, RequestFault, RequestFaultKind, Serving,
+};
+use crate::replica::listener::Stop;
+use crate::replica::{Replica, SimConfig, lock};
+use crate::tokens::Tokenizer;
+
+/// Most replicas in one process.
+pub const MAX_REPLICAS: usize = 1_024;
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// No such replica.
+    #[error("there is no replica {0}; GET /state lists them")]
+    NoReplica(usize),
+    /// The list is full.
+    #[error("the process already has {MAX_REPLICAS} replicas")]
+    Full,
+    /// A field makes no sense for this fault.
+    #[error("{0}")]
+    BadCommand(&'static str),
+    /// The port could not be bound.
+    #[error("port {port} cannot be bound: {source}; choose another or wait until it is free")]
+    Bind {
+        /// Which port.
+        port: u16,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// The replicas, by index. A stopped one leaves a gap, so that indexes stay what they are.
+pub struct Fleet {
+    config: Arc<SimConfig>,
+    tokenizer: Arc<Tokenizer>,
+    replicas: Mutex<Vec<Option<Arc<Replica>>>>,
+}
+
+impl Fleet {
+    /// A process without replicas yet.
+    pub fn new(config: SimConfig, tokenizer: Tokenizer) -> Self {
+        Self {
+            config: Arc::new(config),
+            tokenizer: Arc::new(tokenizer),
+            replicas: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Starts one more replica on `port` (0 for any).
+    pub async fn add(&self, port: u16) -> Result<Arc<Replica>, FleetError> {
+        let index = {
+            let mut replicas = lock(&self.replicas);
+            if replicas.len() >= MAX_REPLICAS {
+                return Err(FleetError::Full);
+            }
+            replicas.push(None);
+            replicas.len() - 1
+        };
+        let replica =
+            Replica::start(index, port, Arc::clone(&self.config), Arc::clone(&self.tokenizer))
+                .await
+                .map_err(|source| FleetError::Bind { port, source })?;
+        if let Some(place) = lock(&self.replicas).get_mut(index) {
+            *place = Some(Arc::clone(&replica));
+        }
+        Ok(replica)
+    }
+
+    /// Ends a replica for good, like a killed process.
+    pub async fn remove(&self, index: usize) -> Result<(), FleetError> {
+        let place = lock(&self.replicas).get_mut(index).and_then(Option::take);
+        let replica = place.ok_or(FleetError::NoReplica(index))?;
+        replica.close(Stop::Abort).await;
+        Ok(())
+    }
+
+    /// Those running.
+    pub fn replicas(&self) -> Vec<Arc<Replica>> {
+        lock(&self.replicas).iter().flatten().cloned().collect()
+    }
+
+    /// One of them.
+    pub fn get(&self, index: usize) -> Result<Arc<Replica>, FleetError> {
+        lock(&self.replicas).get(index).cloned().flatten().ok_or(FleetError::NoReplica(index))
+    }
+
+    /// Empties every replica's cache and counters, and releases what was occupied.
+    pub fn reset(&self) {
+        for replica in self.replicas() {
+            replica.reset();
+        }
+    }
+
+    /// Carries out a fault; returns when it is in force.
+    pub async fn fault(&self, command: &Command) -> Result<(), FleetError> {
+        let replica = self.get(command.replica)?;
+        match command.fault {
+            FaultName::None | FaultName::Restart
+                if command.fault == FaultName::Restart || !replica.accepts() =>
+            {
+                let port = replica.addr.port();
+                return replica.restart().await.map_err(|source| FleetError::Bind { port, source });
+            }
+            FaultName::None => {
+                replica.set_faults(|faults| *faults = Faults::default());
+            }
+            FaultName::Die => {
+                replica.crash(Ending::Silence).await;
+            }
+            FaultName::CrashMidstream => replica.crash(Ending::ErrorEvent).await,
+            FaultName::CrashMidstreamSilent => replica.crash(Ending::Cut).await,
+            FaultName::Refuse => {
+                replica.set_faults(|faults| faults.serving = Serving::Down);
+                replica.close(Stop::Graceful).await;
+            }
+            FaultName::Hang => replica.set_faults(|faults| faults.serving = Serving::Hang),
+            FaultName::Drain => {
+                replica.set_faults(|faults| faults.serving = Serving::Drain);
+                tokio::spawn(async move {
+                    replica.core().until_idle().await;
+                    if replica.faults().serving == Serving::Drain {
+                        replica.set_faults(|faults| faults.serving = Serving::Down);
+                        replica.close(Stop::Graceful).await;
+                    }
+                });
+            }
+            FaultName::Error => {
+                let status = command.status.unwrap_or(503);
+                if !(400..=599).contains(&status) {
+                    return Err(FleetError::BadCommand("status must lie between 400 and 599"));
+                }
+                replica.fail_requests(RequestFaultKind::Status(status), command.count);
+            }
+            FaultName::Reset => {
+                let kind = command
+                    .after_tokens
+                    .map_or(RequestFaultKind::ResetBefore, RequestFaultKind::ResetAfterTokens);
+                replica.fail_requests(kind, command.count);
+            }
+            name => {
+                let fault = match name {
+                    FaultName::MetricsDrop => MetricsFault::Drop,
+                    FaultName::MetricsBlank => MetricsFault::Blank,
+                    FaultName::Metrics500 => MetricsFault::Error,
+                    FaultName::MetricsTruncate => MetricsFault::Truncate,
+                    FaultName::MetricsOldNames => MetricsFault::OldNames,
+                    FaultName::MetricsNan => MetricsFault::Nan,
+                    FaultName::MetricsHang => MetricsFault::Hang,
+                    _ => MetricsFault::Freeze { text: replica.metrics().into() },
+                };
+                replica.set_faults(|faults| faults.metrics = fault);
+            }
+        }
+        Ok(())
+    }
+
+    /// The state of every replica, with the latest `limit` requests of each.
+    pub fn state(&self, limit: usize) -> Value {
+        let replicas: Vec<_> =
+            self.replicas().iter().map(|replica| state_of(replica, limit)).collect();
+        json!({ "replicas": replicas })
+    }
+}
+
+fn state_of(replica: &Replica, limit: usize) -> Value {
+    let snapshot = replica.core().snapshot();
+    let records = replica.records();
+    let kept: Vec<_> = records.iter().collect();
+    let latest = kept.get(kept.len().saturating_sub(limit)..).unwrap_or_default();
+    json!({
+        "index": replica.index,
+        "endpoint": replica.addr.to_string(),
+        "port": replica.addr.port(),
+        "accepts": replica.accepts(),
+        "faults": replica.faults(),
+        "started": snapshot.created,
+        "running": snapshot.gauges.running,
+        "waiting": snapshot.gauges.waiting_capacity + snapshot.gauges.waiting_deferred,
+        "kv_usage": snapshot.gauges.kv_usage,
+        "free_blocks": snapshot.gauges.free_blocks,
+        "cached_blocks": snapshot.gauges.cached_blocks,
+        "served": snapshot.served,
+        "arrived": records.total(),
+        "prompt_tokens": snapshot.stats.prompt_tokens,
+        "prefix_queries": snapshot.stats.prefix_queries,
+        "prefix_hits": snapshot.stats.prefix_hits,
+        "preemptions": snapshot.stats.preemptions,
+        "requests": latest,
+    })
+}
+
+impl Replica {
+    /// Changes the faults in force; the engine's time stands still exactly while it hangs.
+    pub(crate) fn set_faults(&self, change: impl FnOnce(&mut Faults)) {
+        let mut hanging = false;
+        self.faults_sender().send_modify(|faults| {
+            change(faults);
+            hanging = faults.serving == Serving::Hang;
+        });
+        self.core().set_paused(hanging);
+    }
+
+    fn fail_requests(&self, kind: RequestFaultKind, count: Option<u64>) {
+        self.set_faults(|faults| faults.requests = Some(RequestFault { kind, left: count }));
+    }
+
+    /// The engine ends, its requests as told, and the port is refused.
+    async fn crash(&self, ending: Ending) {
+        self.set_faults(|faults| faults.serving = Serving::Down);
+        self.lose_engine(ending);
+        self.close(Stop::Graceful).await;
+    }
+}
