@@ -2,8 +2,8 @@ use super::error::MessageFault;
 use super::reader::MAX_ITEMS;
 use super::scratch::KEEP_BYTES;
 use super::{
-    BodyScan, Content, MediaKind, Message, Part, PathClass, Prompt, RequestError, RequestFacts,
-    Scratch, TextSpan, approximate_prompt,
+    BodyScan, Content, Message, Part, PathClass, Prompt, RequestError, RequestFacts, Scratch,
+    TextSpan, approximate_prompt,
 };
 use crate::json::{JsonError, JsonErrorKind};
 use std::fmt::Write;

@@ -1,0 +1,119 @@
+//! From the payloads of an event stream to facts, as OpenAI's streams use them.
+
+use super::chunk::ChunkReader;
+use super::facts::ResponseFacts;
+use super::sse::EventSink;
+use crate::json::Scanner;
+
+const DONE: &[u8] = b"[DONE]";
+
+/// The payload being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Payload {
+    /// None yet.
+    Empty,
+    /// This many bytes of [`DONE`], and nothing else.
+    Done(usize),
+    Json,
+    /// Neither.
+    Bad,
+}
+
+/// Reads chunk after chunk. A chunk counts when its `data` line ends and it is complete, so that a server
+/// that separates events by single line ends is understood too; a chunk spread over several lines goes on.
+#[derive(Debug, Clone)]
+pub(super) struct ChunkEvents {
+    payload: Payload,
+    scanner: Scanner,
+    chunk: ChunkReader,
+    pub(super) facts: ResponseFacts,
+}
+
+impl Default for ChunkEvents {
+    fn default() -> Self {
+        Self {
+            payload: Payload::Empty,
+            scanner: Scanner::new(),
+            chunk: ChunkReader::new(),
+            facts: ResponseFacts::default(),
+        }
+    }
+}
+
+impl ChunkEvents {
+    fn begin(&mut self, first: u8) {
+        self.payload = if DONE.first() == Some(&first) {
+            Payload::Done(0)
+        } else {
+            self.scanner = Scanner::new();
+            self.chunk = ChunkReader::new();
+            Payload::Json
+        };
+    }
+
+    fn json(&mut self, piece: &[u8]) {
+        if self.scanner.feed(piece, &mut self.chunk).is_err() {
+            self.payload = Payload::Bad;
+        }
+    }
+
+    fn done(&mut self, seen: usize, piece: &[u8]) {
+        let mut seen = seen;
+        for &byte in piece {
+            let expected = DONE.get(seen).copied();
+            if expected == Some(byte) {
+                seen = seen.saturating_add(1);
+            } else if expected.is_some() || !byte.is_ascii_whitespace() {
+                self.payload = Payload::Bad;
+                return;
+            }
+        }
+        self.payload = Payload::Done(seen);
+    }
+}
+
+impl EventSink for ChunkEvents {
+    fn data(&mut self, piece: &[u8]) {
+        let mut piece = piece;
+        if self.payload == Payload::Empty {
+            piece = piece.trim_ascii_start();
+            match piece.first() {
+                Some(&first) => self.begin(first),
+                None => return,
+            }
+        }
+        match self.payload {
+            Payload::Done(seen) => self.done(seen, piece),
+            Payload::Json => self.json(piece),
+            Payload::Empty | Payload::Bad => {}
+        }
+    }
+
+    fn data_end(&mut self) {
+        match self.payload {
+            Payload::Empty | Payload::Bad => {}
+            Payload::Done(seen) if seen == DONE.len() => {
+                self.facts.done = true;
+                self.payload = Payload::Empty;
+            }
+            Payload::Done(_) => self.payload = Payload::Bad,
+            Payload::Json if self.scanner.is_done() => {
+                self.chunk.commit(&mut self.facts);
+                self.payload = Payload::Empty;
+            }
+            // The line end is part of a payload that goes on.
+            Payload::Json => self.json(b"\n"),
+        }
+    }
+
+    fn dispatch(&mut self) {
+        if self.payload != Payload::Empty {
+            self.facts.bad_chunks = self.facts.bad_chunks.saturating_add(1);
+            self.payload = Payload::Empty;
+        }
+    }
+
+    fn comment(&mut self) {
+        self.facts.comments = self.facts.comments.saturating_add(1);
+    }
+}

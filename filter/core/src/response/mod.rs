@@ -1,0 +1,25 @@
+//! What an engine's answer says, read as it passes by: first token, usage, and whether it really succeeded.
+//!
+//! ```text
+//! headers ── ResponseReader::for_headers ── feed(slice)… ── finish(End) ──▶ ResponseReport
+//!              ├─ event stream: sse (lines) ─▶ events (payloads) ─▶ chunk (fields)
+//!              └─ JSON:                                            chunk
+//! ```
+//! Nothing is buffered, however long an event is: a payload goes straight into the push scanner, which keeps
+//! a few hundred bytes. So the reader never delays or cuts a stream.
+//!
+//! [`sse`] knows no API. OpenAI's chat and completions are read by `chunk`; another API's stream needs an
+//! [`EventSink`](sse::EventSink) of its own that fills the same [`ResponseFacts`].
+
+mod chunk;
+mod events;
+pub mod facts;
+pub mod outcome;
+pub mod reader;
+pub mod sse;
+#[cfg(test)]
+mod tests;
+
+pub use facts::{EngineError, FinishReason, ResponseFacts, Usage};
+pub use outcome::{End, Outcome, Truncation};
+pub use reader::{ResponseReader, ResponseReport};
