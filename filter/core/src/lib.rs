@@ -12,11 +12,14 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::string_slice))]
 
+pub mod config;
+pub mod exchange;
 pub mod inflight;
 pub mod json;
 pub mod prefix_table;
 pub mod replica;
 pub mod request;
+pub mod response;
 pub mod scheduling;
 pub mod vm;
 
