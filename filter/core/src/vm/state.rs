@@ -13,11 +13,13 @@ const PATIENCE_MS: u64 = 500;
 /// How often the lease is renewed.
 const RENEW_MS: u64 = 300;
 
+/// Frames in the ring: with a frame every few milliseconds some seconds of changes. All VMs of an Envoy
+/// must agree on it, so it is no setting.
+const RING_SLOTS: usize = 512;
+
 /// Sizes, from the plugin configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Frames in the ring.
-    pub ring_slots: usize,
     /// Endpoints beyond this are refused.
     pub max_endpoints: usize,
     /// Blocks that the prefix table holds at most, over all endpoints.
@@ -26,7 +28,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { ring_slots: 512, max_endpoints: 256, max_blocks: 1_500_000 }
+        Self { max_endpoints: 256, max_blocks: 1_500_000 }
     }
 }
 
@@ -51,7 +53,7 @@ impl VmState {
     #[must_use]
     pub fn new(incarnation: u64, settings: Settings) -> Self {
         Self {
-            keys: Keys::new(settings.ring_slots),
+            keys: Keys::new(RING_SLOTS),
             settings,
             follower: Follower::default(),
             ledger: Ledger::new(incarnation),
@@ -70,6 +72,11 @@ impl VmState {
     pub fn attach(&mut self, store: &dyn SharedStore) {
         create_keys(store, &self.keys);
         self.refresh(store);
+    }
+
+    /// A new configuration. It counts from the next time that this VM becomes the applier.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
     }
 
     /// Who this VM is.

@@ -368,8 +368,8 @@ mod workers {
     impl Envoy {
         fn new(workers: u64, endpoints: u16) -> Self {
             let store = MemoryStore::default();
-            let settings = Settings { ring_slots: 16, ..Settings::default() };
-            let mut vms: Vec<_> = (1..=workers + 1).map(|n| VmState::new(n, settings)).collect();
+            let mut vms: Vec<_> =
+                (1..=workers + 1).map(|n| VmState::new(n, Settings::default())).collect();
             for vm in &mut vms {
                 vm.attach(&store);
             }

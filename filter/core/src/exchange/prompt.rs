@@ -1,0 +1,27 @@
+//! From the facts of a body to the prompt's chain.
+
+use crate::request::{RequestFacts, visit_prompt};
+use crate::vm::Prompt;
+use warmroute_shared_state::prefix::{BlockDigester, ChainScope, chain_in_place};
+
+/// The chain over the prompt's approximate byte stream, `limit` bytes of it at most. A completions request
+/// with several prompts is routed by the first one; the others count as work to do.
+pub(super) fn of(facts: &RequestFacts, limit: usize) -> Prompt {
+    let mut digester = BlockDigester::default();
+    let mut chain =
+        Vec::with_capacity(facts.body_bytes / warmroute_shared_state::prefix::BLOCK_BYTES);
+    visit_prompt(facts, 0, limit, &mut |piece: &[u8]| digester.push(piece, &mut chain));
+    let mut bytes = digester.bytes();
+    for index in 1..facts.prompt_count() {
+        visit_prompt(facts, index, limit, &mut |piece: &[u8]| {
+            bytes = bytes.saturating_add(piece.len() as u64);
+        });
+    }
+    let scope = ChainScope {
+        model: facts.model_name(),
+        adapter: None,
+        cache_salt: facts.cache_salt.map(|salt| facts.str(salt)),
+    };
+    chain_in_place(&scope, &mut chain);
+    Prompt { chain, bytes }
+}

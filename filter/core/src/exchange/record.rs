@@ -1,0 +1,90 @@
+//! What the access log can say of a request.
+
+use crate::response::{Outcome, ResponseReport, Usage};
+use crate::vm::{Routed, VmState};
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Answered by the filter itself; the word is also in the response code details.
+    Rejected(&'static str),
+    /// As the engine's answer says.
+    Answered(Outcome),
+    /// The client left before an answer began.
+    ClientGone,
+    /// No answer came.
+    NoResponse,
+}
+
+impl Cause {
+    /// One word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rejected(details) => details,
+            Self::Answered(outcome) => outcome.name(),
+            Self::ClientGone => "client_gone",
+            Self::NoResponse => "no_response",
+        }
+    }
+}
+
+/// One request, for the access log. No prompt and no key is in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Record {
+    /// `ip:port` of the endpoint that is charged.
+    pub endpoint: Option<String>,
+    /// Why it was picked.
+    pub reason: Option<&'static str>,
+    /// Prompt tokens that it was believed to hold.
+    pub matched_tokens: Option<u64>,
+    /// From the request's headers to the first token (of a whole answer: to its first byte), in ms.
+    pub ttft_ms: Option<u64>,
+    /// What the engine counted.
+    pub usage: Usage,
+    /// How it ended.
+    pub cause: Option<Cause>,
+}
+
+impl Record {
+    pub(super) fn picked(&mut self, vm: &VmState, routed: &Routed) {
+        self.reason = Some(routed.reason.as_str());
+        self.charged(vm, routed);
+    }
+
+    pub(super) fn moved(&mut self, vm: &VmState, routed: &Routed) {
+        let before = self.endpoint.take();
+        self.charged(vm, routed);
+        if self.endpoint != before {
+            self.reason = Some("retried_elsewhere");
+        }
+    }
+
+    fn charged(&mut self, vm: &VmState, routed: &Routed) {
+        let endpoint = vm.follower().replica.roster.get(routed.endpoint());
+        self.endpoint = endpoint.map(|endpoint| endpoint.record.address.clone());
+        self.matched_tokens = Some(routed.matched_tokens);
+    }
+
+    pub(super) fn answered(&mut self, report: &ResponseReport) {
+        self.usage = report.facts.usage;
+        self.cause = Some(Cause::Answered(report.outcome));
+    }
+
+    /// Names and values of the fields that are known.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let number = |value: Option<u64>| value.map(|v| v.to_string());
+        [
+            ("endpoint", self.endpoint.clone()),
+            ("reason", self.reason.map(str::to_owned)),
+            ("matched_tokens", number(self.matched_tokens)),
+            ("ttft_ms", number(self.ttft_ms)),
+            ("prompt_tokens", number(self.usage.prompt_tokens)),
+            ("cached_tokens", number(self.usage.cached_tokens)),
+            ("completion_tokens", number(self.usage.completion_tokens)),
+            ("cause", self.cause.map(|cause| cause.name().to_owned())),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+    }
+}

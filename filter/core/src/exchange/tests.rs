@@ -1,0 +1,266 @@
+//! Whole exchanges on shared data in memory.
+
+use super::*;
+use crate::replica::tests::record as endpoint_record;
+use crate::response::Outcome;
+use crate::vm::MemoryStore;
+use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
+
+struct Host {
+    store: MemoryStore,
+    vm: VmState,
+    config: PluginConfig,
+    now_ms: u64,
+    seed: u64,
+    scratches: Vec<Scratch>,
+    outbox: Vec<Vec<u8>>,
+}
+
+impl Host {
+    fn new(endpoints: Option<u16>) -> Self {
+        let store = MemoryStore::default();
+        let config = PluginConfig::parse(br#"{"pool":"p","max_body_bytes":4096}"#).unwrap();
+        let mut vm = VmState::new(1, config.settings());
+        vm.attach(&store);
+        let now_ms = 1_000_000;
+        vm.tick(&store, now_ms);
+        if let Some(endpoints) = endpoints {
+            let page = Page {
+                position: Position { epoch: 1, seq: 1 },
+                kind: PageKind::Snapshot { page: 0, pages: 1 },
+                ops: (0..endpoints).map(|n| AgentOp::Endpoint(endpoint_record(n))).collect(),
+            };
+            vm.on_page(&store, &page.encode(), now_ms).unwrap();
+        }
+        Self { store, vm, config, now_ms, seed: 1, scratches: vec![], outbox: vec![] }
+    }
+
+    fn with<T>(&mut self, event: impl FnOnce(&mut Env<'_>) -> T) -> T {
+        let seed = &mut self.seed;
+        let mut random = || {
+            *seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            *seed
+        };
+        event(&mut Env {
+            vm: &mut self.vm,
+            store: &self.store,
+            config: &self.config,
+            now_ms: self.now_ms,
+            random: &mut random,
+            scratches: &mut self.scratches,
+            outbox: &mut self.outbox,
+        })
+    }
+
+    fn idle(&self) -> bool {
+        self.vm.ledger().is_idle()
+    }
+
+    /// A POST whose body comes in pieces of `cut` bytes.
+    fn post(&mut self, exchange: &mut Exchange, body: &[u8], cut: usize) -> Step {
+        let step = self.with(|env| exchange.on_request_headers(env, &head("/v1/chat/completions")));
+        if step != Step::Pause {
+            return step;
+        }
+        for piece in body.chunks(cut) {
+            let step = self.with(|env| exchange.on_request_body(env, piece));
+            if step != Step::Pause {
+                return step;
+            }
+        }
+        self.with(|env| exchange.on_request_end(env))
+    }
+
+    fn routed(&mut self, body: &[u8]) -> (Exchange, String) {
+        let mut exchange = Exchange::default();
+        match self.post(&mut exchange, body, 100) {
+            Step::Forward { destinations: Some(destinations) } => (exchange, destinations),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn status(&mut self, body: &[u8]) -> (u16, &'static str) {
+        let mut exchange = Exchange::default();
+        match self.post(&mut exchange, body, 7) {
+            Step::Reply { reply, details } => (reply.status, details),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn head(path: &str) -> RequestHead<'_> {
+    RequestHead { method: b"POST", path: path.as_bytes(), ..RequestHead::default() }
+}
+
+fn chat(text: &str) -> Vec<u8> {
+    format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{text}"}}]}}"#).into_bytes()
+}
+
+fn ok(attempts: u32, content_type: &[u8]) -> ResponseHead<'_> {
+    ResponseHead {
+        status: 200,
+        content_type: Some(content_type),
+        content_encoding: None,
+        attempts,
+        end_of_stream: false,
+    }
+}
+
+const JSON: &[u8] = b"application/json";
+const SSE: &[u8] = b"text/event-stream";
+
+crate::tests! {
+    fn the_same_body_gets_the_same_endpoint_however_it_is_cut() {
+        let mut host = Host::new(Some(4));
+        let body = chat(&"long prompt ".repeat(100));
+        let (first, to) = host.routed(&body);
+        host.now_ms += 10_000;
+        assert_eq!(first.record().reason, Some("load"));
+        for cut in [1, 2, 3, 50, 127, 5000] {
+            let mut exchange = Exchange::default();
+            let step = host.post(&mut exchange, &body, cut);
+            let Step::Forward { destinations: Some(destinations) } = step else { panic!("{step:?}") };
+            assert_eq!(destinations.split(',').next(), to.split(',').next(), "cut {cut}");
+            assert_eq!(destinations.split(',').count(), 3);
+            assert_eq!(exchange.record().reason, Some("prefix"));
+            host.with(|env| exchange.on_done(env, true));
+        }
+    }
+
+    fn what_cannot_be_routed_is_answered_and_charges_nobody() {
+        let mut host = Host::new(Some(2));
+        let large = chat(&"x".repeat(5000));
+        for (body, expected) in [
+            (&b"{\"model\":"[..], (400, "warmroute_bad_request")),
+            (b"[]", (400, "warmroute_bad_request")),
+            (b"", (400, "warmroute_bad_request")),
+            (br#"{"messages":[{"role":"user","content":"x"}]}"#, (400, "warmroute_bad_request")),
+            (&large, (413, "warmroute_too_large")),
+        ] {
+            assert_eq!(host.status(body), expected);
+        }
+        let mut compressed = head("/v1/completions");
+        compressed.content_encoding = Some(b"zstd");
+        let step = host.with(|env| Exchange::default().on_request_headers(env, &compressed));
+        assert!(matches!(step, Step::Reply { reply: LocalReply { status: 415, .. }, .. }));
+        let mut long = head("/v1/completions");
+        long.content_length = Some(5000);
+        let step = host.with(|env| Exchange::default().on_request_headers(env, &long));
+        assert!(matches!(step, Step::Reply { reply: LocalReply { status: 413, .. }, .. }));
+        assert!(host.idle());
+    }
+
+    fn without_a_table_the_failure_mode_decides() {
+        let mut host = Host::new(None);
+        assert_eq!(host.status(&chat("x")), (503, "warmroute_no_table"));
+        host.config.failure_mode = FailureMode::FailOpen;
+        let mut exchange = Exchange::default();
+        assert_eq!(host.post(&mut exchange, &chat("x"), 9), Step::Forward { destinations: None });
+        let mut host = Host::new(Some(0));
+        host.config.failure_mode = FailureMode::FailOpen;
+        assert_eq!(host.status(&chat("x")), (503, "warmroute_no_endpoint"));
+    }
+
+    fn other_paths_are_routed_by_load_without_reading_the_body() {
+        let mut host = Host::new(Some(2));
+        let mut exchange = Exchange::default();
+        let step = host.with(|env| exchange.on_request_headers(env, &head("/v1/embeddings")));
+        assert!(matches!(step, Step::Forward { destinations: Some(_) }));
+        assert!(!host.idle());
+        host.with(|env| exchange.on_done(env, false));
+        assert!(host.idle());
+    }
+
+    fn an_answer_settles_once_and_is_recorded() {
+        let mut host = Host::new(Some(2));
+        let (mut exchange, _) = host.routed(&chat(&"hello ".repeat(50)));
+        host.outbox.clear();
+        host.now_ms += 70;
+        let answer = br#"{"choices":[{"finish_reason":"stop","message":{"content":"hi"}}],"usage":{"prompt_tokens":90,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":64}}}"#;
+        host.with(|env| {
+            exchange.on_response_headers(env, &ok(1, JSON), || None);
+            exchange.on_response_body(env, &answer[..20]);
+            exchange.on_response_body(env, &answer[20..]);
+            exchange.on_response_end(env, End::Clean);
+        });
+        assert!(host.idle());
+        host.with(|env| exchange.on_done(env, false));
+        let record = exchange.record();
+        assert_eq!(record.cause, Some(Cause::Answered(Outcome::Completed)));
+        assert_eq!(record.ttft_ms, Some(70));
+        assert_eq!(record.usage.prompt_tokens, Some(90));
+        let fields: Vec<_> = record.fields().map(|(name, _)| name).collect();
+        assert_eq!(fields, ["endpoint", "reason", "matched_tokens", "ttft_ms", "prompt_tokens", "cached_tokens", "completion_tokens", "cause"]);
+        assert_eq!(host.outbox.len(), 1, "one usage message");
+    }
+
+    fn a_stream_is_no_success_before_it_says_so() {
+        for (stream, cause) in [
+            ("data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", "completed"),
+            ("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"error\":{\"code\":500}}\n\ndata: [DONE]\n\n", "engine_error"),
+        ] {
+            let mut host = Host::new(Some(2));
+            let (mut exchange, _) = host.routed(&chat("x"));
+            host.with(|env| {
+                exchange.on_response_headers(env, &ok(1, SSE), || None);
+                exchange.on_response_body(env, stream.as_bytes());
+                exchange.on_response_end(env, End::Clean);
+                exchange.on_done(env, false);
+            });
+            assert_eq!(exchange.record().cause.map(Cause::name), Some(cause));
+        }
+    }
+
+    fn whoever_served_is_charged() {
+        let mut host = Host::new(Some(3));
+        let (mut exchange, to) = host.routed(&chat(&"retry me ".repeat(60)));
+        let second = to.split(',').nth(1).unwrap().to_owned();
+        let id = host.vm.follower().replica.roster.by_address(&second).unwrap().record.id;
+        host.with(|env| exchange.on_response_headers(env, &ok(2, SSE), || Some(second.clone())));
+        assert_eq!(host.vm.ledger().counts(id).requests, 1);
+        assert_eq!(exchange.record().endpoint.as_deref(), Some(&*second));
+        assert_eq!(exchange.record().reason, Some("retried_elsewhere"));
+        host.with(|env| exchange.on_done(env, true));
+        assert!(host.idle());
+        // What it holds by now is known there, and no longer at the first.
+        host.now_ms += 60_000;
+        let (_, again) = host.routed(&chat(&"retry me ".repeat(60)));
+        assert_eq!(again.split(',').next(), Some(&*second));
+    }
+
+    fn an_exchange_may_end_at_any_moment() {
+        let body = chat(&"some prompt ".repeat(40));
+        for events in 0..8 {
+            for client_gone in [false, true] {
+                let mut host = Host::new(Some(2));
+                let mut exchange = Exchange::default();
+                host.with(|env| {
+                    if events > 0 { exchange.on_request_headers(env, &head("/v1/chat/completions")); }
+                    if events > 1 { exchange.on_request_body(env, &body[..30]); }
+                    if events > 2 { exchange.on_request_body(env, &body[30..]); }
+                    if events > 3 { exchange.on_request_end(env); }
+                    if events > 4 { exchange.on_response_headers(env, &ok(1, SSE), || None); }
+                    if events > 5 { exchange.on_response_body(env, b"data: {\"choi"); }
+                    if events > 6 { exchange.on_response_end(env, End::Clean); }
+                    exchange.on_done(env, client_gone);
+                });
+                assert!(host.idle(), "after {events} events");
+                assert!(exchange.record().cause.is_some());
+            }
+        }
+    }
+
+    fn our_own_answer_is_not_taken_for_the_engines() {
+        let mut host = Host::new(Some(2));
+        let mut exchange = Exchange::default();
+        host.post(&mut exchange, b"nonsense", 3);
+        host.with(|env| {
+            exchange.on_response_headers(env, &ok(1, JSON), || None);
+            exchange.on_response_body(env, br#"{"usage":{"prompt_tokens":5}}"#);
+            exchange.on_response_end(env, End::Clean);
+            exchange.on_done(env, false);
+        });
+        assert_eq!(exchange.record().cause, Some(Cause::Rejected("warmroute_bad_request")));
+        assert_eq!(exchange.record().usage.prompt_tokens, None);
+    }
+}
