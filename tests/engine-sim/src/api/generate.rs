@@ -101,7 +101,7 @@ pub fn parse(
     };
     let adapter = config.resolve(&model)?.map(str::to_owned);
     let longest = raw_prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let room = check_lengths(longest, limit, config.max_model_len)?;
+    let room = check_lengths(api, longest, limit, config.max_model_len)?;
     // An answer is as long as the limit allows unless `sim_reply_tokens` ends it earlier.
     let natural = fields.count("sim_reply_tokens")?;
     let max_tokens = limit.unwrap_or(room);
@@ -274,12 +274,22 @@ fn check_scalars(fields: &Fields<'_>) -> Result<(), ApiError> {
 }
 
 /// Checks the request against the context length and returns what is left for the answer.
-fn check_lengths(prompt: usize, limit: Option<usize>, max_len: usize) -> Result<usize, ApiError> {
+fn check_lengths(
+    api: Api,
+    prompt: usize,
+    limit: Option<usize>,
+    max_len: usize,
+) -> Result<usize, ApiError> {
     if prompt >= max_len {
+        // A chat is tokenized no further than it takes to see that it is too long.
+        let (least, prompt) = match api {
+            Api::Chat => ("at least ", prompt.min(max_len + 1)),
+            Api::Completion => ("", prompt),
+        };
         return Err(ApiError::bad_request(
             format!(
-                "This model's maximum context length is {max_len} tokens. However, your prompt contains {prompt} input \
-                 tokens, which exceeds this limit even without any output tokens. Please reduce the length of the \
+                "This model's maximum context length is {max_len} tokens. However, your prompt contains {least}{prompt} \
+                 input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the \
                  input prompt. (parameter=input_tokens, value={prompt})"
             ),
             Some("input_tokens"),

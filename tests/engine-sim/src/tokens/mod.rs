@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::Xxh3;
 const TOKENIZER_JSON: &[u8] = include_bytes!("../../assets/tokenizer.json");
 
 /// Most tokens that the memo holds: enough for the demo's largest working set, 4 bytes each.
-const MEMO_TOKENS: usize = 8_000_000;
+const MEMO_TOKENS: usize = 12_000_000;
 
 /// Why the tokenizer could not be made or used.
 #[derive(Debug, thiserror::Error)]
