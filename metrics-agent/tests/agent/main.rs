@@ -1,0 +1,22 @@
+//! The agent as a whole: real sockets, real files, engines that misbehave on command.
+//!
+//! Nothing here sleeps to wait for something: readers poll until a condition holds, under one
+//! generous time limit.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at a surprise"
+)]
+
+mod engine;
+mod faults;
+mod hosts;
+mod http;
+mod program;
+mod reader;
+mod reload;
+mod run;
+mod stream;
