@@ -1,1 +1,25 @@
-//! Stub.
+//! The module that Envoy loads. It only translates: callbacks to events of the core, the core's steps to
+//! host calls. [`host`] is the only place that knows the SDK's host calls.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
+#![cfg_attr(not(feature = "fault-injection"), deny(clippy::panic))]
+
+mod faults;
+mod host;
+mod metrics;
+mod root;
+mod runtime;
+mod stream;
+mod warm_up;
+mod watchdog;
+
+use proxy_wasm::types::LogLevel;
+
+proxy_wasm::main! {{
+    proxy_wasm::set_log_level(LogLevel::Info);
+    proxy_wasm::set_root_context(|id| Box::new(root::Root::new(id)));
+}}

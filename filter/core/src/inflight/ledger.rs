@@ -170,6 +170,12 @@ impl Ledger {
         self.own.get(&endpoint).map(|own| own.counts).unwrap_or_default()
     }
 
+    /// Requests of this VM in flight.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.own.values().map(|own| u64::from(own.counts.requests)).sum()
+    }
+
     /// Whether nothing is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {

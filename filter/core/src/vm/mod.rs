@@ -20,7 +20,7 @@ pub use follower::Follower;
 pub use message::Message;
 pub use request::{Choice, Prompt, Routed};
 pub use state::{Settings, VmState};
-pub use store::{Cas, CasMismatch, SharedStore};
+pub use store::{Cas, CasMismatch, MemoryStore, SharedStore};
 
 use applier::Applier;
 #[cfg(test)]
@@ -29,6 +29,3 @@ use intent::{Intent, IntentRing};
 use lease::Lease;
 use row_slot::RowSlot;
 use store::{Keys, ROW_SLOTS, create_keys};
-
-#[cfg(any(test, feature = "memory-store"))]
-pub use store::MemoryStore;

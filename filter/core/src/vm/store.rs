@@ -104,15 +104,13 @@ pub(super) fn create_keys(store: &dyn SharedStore, keys: &Keys) {
     }
 }
 
-/// Shared data in memory that behaves like Envoy's, for tests and tools.
-#[cfg(any(test, feature = "memory-store"))]
+/// Shared data in memory that behaves like Envoy's: for tests, and for warming up.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     values: core::cell::RefCell<std::collections::BTreeMap<String, (Vec<u8>, Cas)>>,
     last_cas: core::cell::Cell<Cas>,
 }
 
-#[cfg(any(test, feature = "memory-store"))]
 impl MemoryStore {
     /// How many keys were ever written.
     #[must_use]
@@ -127,7 +125,6 @@ impl MemoryStore {
     }
 }
 
-#[cfg(any(test, feature = "memory-store"))]
 impl SharedStore for MemoryStore {
     fn get(&self, key: &str) -> Option<(Vec<u8>, Cas)> {
         self.values.borrow().get(key).cloned()

@@ -1,0 +1,56 @@
+//! One VM's state as JSON, for people and tests.
+
+use crate::vm::VmState;
+use serde_json::{Value, json};
+
+/// Endpoints with their loads and requests in flight, and how current this VM is.
+#[must_use]
+pub fn state_json(vm: &VmState, now_ms: u64) -> String {
+    let replica = &vm.follower().replica;
+    let (position, answered_ms) = replica.roster.position();
+    let in_flight = vm.in_flight();
+    let endpoints: Vec<Value> = replica
+        .roster
+        .iter()
+        .map(|endpoint| {
+            let record = &endpoint.record;
+            let counts = in_flight.of(record.id);
+            json!({
+                "name": record.name,
+                "address": record.address,
+                "ready": endpoint.is_ready(),
+                "generation": record.generation,
+                "column": endpoint.column.0,
+                "block_tokens": record.block_tokens,
+                "kv_blocks": record.kv_blocks,
+                "bytes_per_token": endpoint.bytes_per_token,
+                "waiting": endpoint.load.waiting,
+                "running": endpoint.load.running,
+                "kv_usage": endpoint.load.kv_usage,
+                "load_age_ms": now_ms.saturating_sub(endpoint.load_at_ms),
+                "in_flight": {
+                    "requests": counts.requests,
+                    "waiting": counts.waiting,
+                    "uncached_tokens": counts.uncached_tokens,
+                },
+            })
+        })
+        .collect();
+    // Also of endpoints that are gone: nothing may be left of those.
+    let charged: u64 = in_flight.totals.all().iter().map(|(_, c)| u64::from(c.requests)).sum();
+    json!({
+        "incarnation": format!("{:016x}", vm.incarnation()),
+        "slot": vm.slot(),
+        "applier": vm.is_applier(),
+        "applied": vm.follower().applied(),
+        "epoch": position.epoch,
+        "seq": position.seq,
+        "table_age_ms": now_ms.saturating_sub(answered_ms),
+        "prefix_blocks": replica.table.len(),
+        "vms": in_flight.totals.row_count(),
+        "in_flight": charged,
+        "in_flight_here": vm.ledger().total(),
+        "endpoints": endpoints,
+    })
+    .to_string()
+}

@@ -1,0 +1,102 @@
+//! Envoy stats. A fixed set: stats are never freed.
+
+use proxy_wasm::hostcalls;
+use proxy_wasm::types::MetricType;
+use warmroute_core::vm::VmState;
+
+/// The table counts as stale if the agent has not answered for this long.
+const STALE_MS: u64 = 10_000;
+
+const REPORT_MS: u64 = 1000;
+
+/// One stat; does nothing if Envoy refused to define it.
+#[derive(Clone, Copy)]
+pub(crate) struct Stat(Option<u32>);
+
+impl Stat {
+    fn counter(name: &str) -> Self {
+        Self(hostcalls::define_metric(MetricType::Counter, name).ok())
+    }
+
+    fn gauge(name: &str) -> Self {
+        Self(hostcalls::define_metric(MetricType::Gauge, name).ok())
+    }
+
+    pub(crate) fn add(self, count: i64) {
+        if let Some(id) = self.0 {
+            let _ = hostcalls::increment_metric(id, count);
+        }
+    }
+
+    fn set(self, value: u64) {
+        if let Some(id) = self.0 {
+            let _ = hostcalls::record_metric(id, value);
+        }
+    }
+}
+
+/// All stats.
+pub(crate) struct Metrics {
+    picks: [(&'static str, Stat); 3],
+    fail_open: Stat,
+    pub(crate) rejected: Stat,
+    pub(crate) agent_failures: Stat,
+    // Gauges: only the applier writes them.
+    stale: Stat,
+    age_ms: Stat,
+    endpoints: Stat,
+    endpoints_ready: Stat,
+    endpoints_refused: Stat,
+    blocks: Stat,
+    in_flight: Stat,
+    reported_ms: u64,
+}
+
+impl Metrics {
+    pub(crate) fn define() -> Self {
+        let pick = |reason| (reason, Stat::counter(&format!("warmroute.picks.{reason}")));
+        Self {
+            picks: ["prefix", "load_over_prefix", "load"].map(pick),
+            fail_open: Stat::counter("warmroute.fail_open"),
+            rejected: Stat::counter("warmroute.rejected"),
+            agent_failures: Stat::counter("warmroute.agent_failures"),
+            stale: Stat::gauge("warmroute.table_stale"),
+            age_ms: Stat::gauge("warmroute.table_age_ms"),
+            endpoints: Stat::gauge("warmroute.endpoints"),
+            endpoints_ready: Stat::gauge("warmroute.endpoints_ready"),
+            endpoints_refused: Stat::gauge("warmroute.endpoints_refused"),
+            blocks: Stat::gauge("warmroute.prefix_blocks"),
+            in_flight: Stat::gauge("warmroute.in_flight"),
+            reported_ms: 0,
+        }
+    }
+
+    /// A request was sent on.
+    pub(crate) fn forwarded(&self, reason: Option<&'static str>) {
+        match self.picks.iter().find(|(name, _)| Some(*name) == reason) {
+            Some((_, stat)) => stat.add(1),
+            None => self.fail_open.add(1),
+        }
+    }
+
+    /// The applier: the state of the table, about once a second.
+    pub(crate) fn report_table(&mut self, vm: &VmState, now_ms: u64) {
+        if now_ms.saturating_sub(self.reported_ms) < REPORT_MS {
+            return;
+        }
+        self.reported_ms = now_ms;
+        let replica = &vm.follower().replica;
+        let (_, answered_ms) = replica.roster.position();
+        let age_ms = now_ms.saturating_sub(answered_ms);
+        let ready = replica.roster.iter().filter(|endpoint| endpoint.is_ready()).count();
+        let in_flight: u64 =
+            vm.in_flight().totals.all().iter().map(|(_, c)| u64::from(c.requests)).sum();
+        self.stale.set(u64::from(age_ms > STALE_MS));
+        self.age_ms.set(age_ms);
+        self.endpoints.set(replica.roster.len() as u64);
+        self.endpoints_ready.set(ready as u64);
+        self.endpoints_refused.set(vm.refused_endpoints());
+        self.blocks.set(replica.table.len() as u64);
+        self.in_flight.set(in_flight);
+    }
+}

@@ -1,0 +1,192 @@
+//! The root context: configuration, ticks, the applier's queue and its requests to the agent.
+
+use crate::host::{self, HostStore};
+use crate::runtime::{self, Poll, Runtime};
+use crate::stream::Stream;
+use crate::{faults, warm_up};
+use core::time::Duration;
+use log::{error, info, warn};
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::{BufferType, ContextType, MapType};
+use std::rc::Rc;
+use warmroute_core::config::PluginConfig;
+use warmroute_core::vm::PageOutcome;
+
+/// Between two ticks of a VM that is not the applier: heartbeats and leases live from them.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Of the applier: rows are added up and deltas published at least this often.
+const APPLIER_TICK: Duration = Duration::from_millis(5);
+
+/// How long the agent may hold an answer while it has no news.
+const WAIT_MS: u64 = 5000;
+
+/// When a request to the agent is given up.
+const POLL_TIMEOUT: Duration = Duration::from_millis(8000);
+
+/// First and longest pause after a failed request to the agent.
+const RETRY_MS: (u64, u64) = (100, 2000);
+
+/// One plugin configuration in one VM.
+pub(crate) struct Root {
+    id: u32,
+    config: Option<Rc<PluginConfig>>,
+    fast_ticks: bool,
+}
+
+impl Root {
+    pub(crate) fn new(id: u32) -> Self {
+        Self { id, config: None, fast_ticks: false }
+    }
+
+    /// Ticks follow the role.
+    fn set_pace(&mut self, applier: bool) {
+        if applier != self.fast_ticks {
+            self.fast_ticks = applier;
+            let _ = host::set_tick_period(if applier { APPLIER_TICK } else { TICK });
+        }
+    }
+
+    fn poll_agent(&self, runtime: &mut Runtime, cluster: &str, now_ms: u64) {
+        let under_way = runtime
+            .poll
+            .as_ref()
+            .is_some_and(|poll| poll.root == self.id && now_ms < poll.deadline_ms);
+        if under_way || now_ms < runtime.next_poll_ms {
+            return;
+        }
+        let Some(path) = runtime.vm.poll_path(WAIT_MS) else { return };
+        match host::get(cluster, &path, POLL_TIMEOUT) {
+            Some(token) => {
+                let patience = u64::try_from(POLL_TIMEOUT.as_millis()).unwrap_or(0);
+                let deadline_ms = now_ms.saturating_add(patience).saturating_add(1000);
+                runtime.poll = Some(Poll { root: self.id, token, deadline_ms });
+            }
+            None => self.poll_failed(runtime, "Envoy could not send it", now_ms),
+        }
+    }
+
+    fn poll_failed(&self, runtime: &mut Runtime, why: &str, now_ms: u64) {
+        let (first, longest) = RETRY_MS;
+        let factor = 1u64.checked_shl(runtime.poll_failures).unwrap_or(u64::MAX);
+        runtime.next_poll_ms = now_ms.saturating_add(first.saturating_mul(factor).min(longest));
+        // Said once for each outage.
+        if runtime.poll_failures == 0 {
+            let cluster = self.config.as_ref().map_or("", |config| config.agent_cluster.as_str());
+            warn!(
+                "the agent (cluster {cluster}) gave no table: {why}; the last one stays in force"
+            );
+        }
+        runtime.poll_failures = runtime.poll_failures.saturating_add(1).min(10);
+        runtime.metrics.agent_failures.add(1);
+    }
+
+    fn on_agent_answer(&self, runtime: &mut Runtime, body_size: usize, now_ms: u64) {
+        runtime.poll = None;
+        let status = host::header(MapType::HttpCallResponseHeaders, ":status");
+        if status.as_deref() != Some(b"200") {
+            let status = status.and_then(|status| String::from_utf8(status).ok());
+            let why = status.map_or("no answer".into(), |status| format!("status {status}"));
+            self.poll_failed(runtime, &why, now_ms);
+            return;
+        }
+        let body = host::buffer(BufferType::HttpCallResponseBody, 0, body_size);
+        match runtime.vm.on_page(&HostStore, &body, now_ms) {
+            Ok(outcome) => {
+                if runtime.poll_failures > 0 {
+                    info!("the agent answers again");
+                    runtime.poll_failures = 0;
+                }
+                // The rest of a snapshot at once; deltas at the next tick, which lets them gather.
+                runtime.next_poll_ms = 0;
+                if outcome == PageOutcome::More
+                    && let Some(config) = &self.config
+                {
+                    self.poll_agent(runtime, &config.agent_cluster, now_ms);
+                }
+            }
+            Err(why) => self.poll_failed(runtime, &format!("unreadable page: {why}"), now_ms),
+        }
+    }
+}
+
+impl Context for Root {
+    fn on_http_call_response(
+        &mut self,
+        token: u32,
+        _num_headers: usize,
+        body_size: usize,
+        _num_trailers: usize,
+    ) {
+        let now_ms = host::now_ms();
+        runtime::with(|runtime| {
+            if runtime.poll.as_ref().is_some_and(|poll| poll.token == token && poll.root == self.id)
+            {
+                self.on_agent_answer(runtime, body_size, now_ms);
+            }
+        });
+    }
+}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, size: usize) -> bool {
+        let bytes = host::buffer(BufferType::PluginConfiguration, 0, size);
+        let config = match PluginConfig::parse(&bytes) {
+            Ok(config) => Rc::new(config),
+            Err(refused) => {
+                error!("{refused}");
+                return false;
+            }
+        };
+        runtime::ensure(&config);
+        warm_up::run();
+        runtime::with(|runtime| {
+            runtime.newest_root = self.id;
+            runtime.vm.set_settings(config.settings());
+            runtime.vm.attach(&HostStore);
+        });
+        self.config = Some(config);
+        let _ = host::set_tick_period(TICK);
+        true
+    }
+
+    fn on_tick(&mut self) {
+        let Some(config) = self.config.clone() else { return };
+        let now_ms = host::now_ms();
+        let applier = runtime::with(|runtime| {
+            if runtime.newest_root != self.id {
+                return false;
+            }
+            faults::on_tick(runtime.vm.slot());
+            let applier = runtime.vm.tick(&HostStore, now_ms);
+            if applier {
+                runtime.consume_queue(self.id);
+                runtime.drain_queue(now_ms);
+                self.poll_agent(runtime, &config.agent_cluster, now_ms);
+                runtime.metrics.report_table(&runtime.vm, now_ms);
+            } else {
+                runtime.queue_root = None;
+            }
+            runtime.watchdog.check(now_ms);
+            applier
+        });
+        self.set_pace(applier.unwrap_or(false));
+    }
+
+    fn on_queue_ready(&mut self, _queue_id: u32) {
+        let now_ms = host::now_ms();
+        runtime::with(|runtime| {
+            if runtime.vm.is_applier() {
+                runtime.drain_queue(now_ms);
+            }
+        });
+    }
+
+    fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
+        Some(Box::new(Stream::new(id, self.config.clone()?)))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}

@@ -1,0 +1,173 @@
+//! What all contexts of one VM share: one state, whichever root context or stream is at work.
+
+use crate::host::{self, HostStore};
+use crate::metrics::Metrics;
+use crate::watchdog::Watchdog;
+use proxy_wasm::hostcalls;
+use std::cell::Cell;
+use warmroute_core::config::PluginConfig;
+use warmroute_core::exchange::Env;
+use warmroute_core::request::Scratch;
+use warmroute_core::vm::{Message, SharedStore, VmState};
+use warmroute_shared_state::prefix::{ChainScope, chain_step};
+
+/// The applier's queue. One name: whoever registers it last is the consumer.
+const QUEUE: &str = "warmroute.applier";
+
+/// Messages taken in one go, so that a flood cannot hold the thread.
+const DRAIN_LIMIT: usize = 2048;
+
+/// A request to the agent that is under way.
+pub(crate) struct Poll {
+    pub(crate) root: u32,
+    pub(crate) token: u32,
+    pub(crate) deadline_ms: u64,
+}
+
+/// One VM.
+pub(crate) struct Runtime {
+    pub(crate) vm: VmState,
+    pub(crate) metrics: Metrics,
+    pub(crate) watchdog: Watchdog,
+    /// The root context that was configured last; older ones only drain.
+    pub(crate) newest_root: u32,
+    /// The one that consumes the applier's queue, if this VM does.
+    pub(crate) queue_root: Option<u32>,
+    pub(crate) poll: Option<Poll>,
+    pub(crate) next_poll_ms: u64,
+    pub(crate) poll_failures: u32,
+    scratches: Vec<Scratch>,
+    outbox: Vec<Vec<u8>>,
+    queue: Option<u32>,
+    random: u64,
+    vm_id: String,
+}
+
+thread_local! {
+    static RUNTIME: Cell<Option<Box<Runtime>>> = const { Cell::new(None) };
+}
+
+/// Works on the VM's state. `None` if the VM was never configured, or is at work already: a host call
+/// that calls back at once must not find it twice.
+pub(crate) fn with<T>(work: impl FnOnce(&mut Runtime) -> T) -> Option<T> {
+    RUNTIME.with(|cell| {
+        let mut runtime = cell.take()?;
+        let result = work(&mut runtime);
+        cell.set(Some(runtime));
+        Some(result)
+    })
+}
+
+/// Makes the VM's state if there is none yet.
+pub(crate) fn ensure(config: &PluginConfig) {
+    RUNTIME.with(|cell| {
+        let runtime = cell.take().unwrap_or_else(|| Box::new(Runtime::new(config)));
+        cell.set(Some(runtime));
+    });
+}
+
+impl Runtime {
+    fn new(config: &PluginConfig) -> Self {
+        let incarnation = new_incarnation();
+        let vm_id = host::property(&["plugin_vm_id"]).unwrap_or_default();
+        Self {
+            vm: VmState::new(incarnation, config.settings()),
+            metrics: Metrics::define(),
+            watchdog: Watchdog::default(),
+            newest_root: 0,
+            queue_root: None,
+            poll: None,
+            next_poll_ms: 0,
+            poll_failures: 0,
+            scratches: Vec::new(),
+            outbox: Vec::new(),
+            queue: None,
+            random: incarnation,
+            vm_id: String::from_utf8(vm_id).unwrap_or_default(),
+        }
+    }
+
+    /// Calls the core with all that it needs, then sends what it has for the applier.
+    pub(crate) fn event<T>(
+        &mut self,
+        config: &PluginConfig,
+        event: impl FnOnce(&mut Env<'_>) -> T,
+    ) -> T {
+        let random = &mut self.random;
+        let result = event(&mut Env {
+            vm: &mut self.vm,
+            store: &HostStore,
+            config,
+            now_ms: host::now_ms(),
+            random: &mut || split_mix(random),
+            scratches: &mut self.scratches,
+            outbox: &mut self.outbox,
+        });
+        for message in core::mem::take(&mut self.outbox) {
+            self.tell_applier(&message);
+        }
+        result
+    }
+
+    /// Sends a message to whichever VM is the applier.
+    pub(crate) fn tell_applier(&mut self, message: &[u8]) {
+        if self.queue.is_none() {
+            self.queue = hostcalls::resolve_shared_queue(&self.vm_id, QUEUE).ok().flatten();
+        }
+        if let Some(queue) = self.queue {
+            // Lost if there is no applier: its successor learns from the next picks.
+            let _ = hostcalls::enqueue_shared_queue(queue, Some(message));
+        }
+    }
+
+    /// Makes this root context the consumer of the applier's queue.
+    pub(crate) fn consume_queue(&mut self, root: u32) {
+        if self.queue_root != Some(root)
+            && let Ok(queue) = hostcalls::register_shared_queue(QUEUE)
+        {
+            self.queue = Some(queue);
+            self.queue_root = Some(root);
+        }
+    }
+
+    /// Takes what is in the queue.
+    pub(crate) fn drain_queue(&mut self, now_ms: u64) {
+        let Some(queue) = self.queue else { return };
+        let mut raw = Vec::new();
+        while raw.len() < DRAIN_LIMIT
+            && let Ok(Some(message)) = hostcalls::dequeue_shared_queue(queue)
+        {
+            raw.push(message);
+        }
+        if raw.is_empty() {
+            return;
+        }
+        let messages = raw.iter().filter_map(|bytes| Message::decode(bytes).ok());
+        self.vm.on_messages(&HostStore, messages.inspect(crate::faults::on_message), now_ms);
+    }
+}
+
+/// A number that no other VM of this Envoy has or had: a shared counter, mixed with the time in case the shared
+/// data was lost meanwhile.
+fn new_incarnation() -> u64 {
+    const KEY: &str = "warmroute.incarnations";
+    let mut count = 0;
+    for _ in 0..100 {
+        let (bytes, cas) = HostStore.get(KEY).map_or((Vec::new(), None), |(b, cas)| (b, Some(cas)));
+        let last = bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        count = last.wrapping_add(1);
+        if HostStore.set(KEY, &count.to_le_bytes(), cas).is_ok() {
+            break;
+        }
+    }
+    chain_step(chain_step(ChainScope::default().root(), host::now_ns()), count).max(1)
+}
+
+/// SplitMix64: enough for ties, and different in every VM by its seed.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,205 @@
+//! One HTTP stream: callbacks to events of its exchange, steps to host calls.
+
+use crate::runtime;
+use crate::{faults, host};
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::{Action, BufferType, MapType};
+use std::rc::Rc;
+use warmroute_core::config::PluginConfig;
+use warmroute_core::debug;
+use warmroute_core::exchange::{
+    DESTINATION, Env, Exchange, RequestHead, ResponseHead, Step, is_internal,
+};
+use warmroute_core::response::End;
+
+const ATTEMPTS: &str = "x-envoy-attempt-count";
+
+/// One stream.
+pub(crate) struct Stream {
+    id: u32,
+    config: Rc<PluginConfig>,
+    exchange: Exchange,
+    replied: bool,
+    recorded: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(id: u32, config: Rc<PluginConfig>) -> Self {
+        Self { id, config, exchange: Exchange::default(), replied: false, recorded: false }
+    }
+
+    fn event<T>(&mut self, event: impl FnOnce(&mut Exchange, &mut Env<'_>) -> T) -> Option<T> {
+        let exchange = &mut self.exchange;
+        runtime::with(|runtime| runtime.event(&self.config, |env| event(exchange, env)))
+    }
+
+    fn carry_out(&mut self, step: Option<Step>) -> Action {
+        match step {
+            Some(Step::Pause) => Action::Pause,
+            Some(Step::Forward { destinations }) => {
+                runtime::with(|runtime| runtime.metrics.forwarded(self.exchange.record().reason));
+                if let Some(destinations) = destinations {
+                    host::set_header(MapType::HttpRequestHeaders, DESTINATION, &destinations);
+                }
+                Action::Continue
+            }
+            Some(Step::Reply { reply, details }) => {
+                runtime::with(|runtime| runtime.metrics.rejected.add(1));
+                self.replied = true;
+                host::reply(reply.status, &reply.headers, &reply.body, details);
+                Action::Pause
+            }
+            // Never configured: nothing was decided, so nothing is forwarded by chance.
+            None => {
+                self.replied = true;
+                host::reply(500, &[], b"", "warmroute_not_configured");
+                Action::Pause
+            }
+        }
+    }
+
+    /// No client steers routing, identity or a sidecar.
+    fn strip_internal_headers(pairs: &[(String, Vec<u8>)]) {
+        for (name, _) in pairs.iter().filter(|(name, _)| is_internal(name.as_bytes())) {
+            host::remove_header(MapType::HttpRequestHeaders, name);
+        }
+    }
+
+    fn reply_with_state(&mut self) -> Action {
+        let now_ms = host::now_ms();
+        let state = runtime::with(|runtime| debug::state_json(&runtime.vm, now_ms));
+        self.replied = true;
+        let headers = [("content-type", "application/json")];
+        host::reply(200, &headers, state.unwrap_or_default().as_bytes(), "warmroute_debug");
+        Action::Pause
+    }
+
+    fn request_end(&mut self) -> Action {
+        let step = self.event(|exchange, env| exchange.on_request_end(env));
+        self.carry_out(step)
+    }
+
+    fn response_end(&mut self) {
+        self.event(|exchange, env| exchange.on_response_end(env, End::Clean));
+        self.write_record();
+    }
+
+    /// What the access log reads as filter state `wasm.warmroute.*`.
+    fn write_record(&mut self) {
+        if !self.recorded {
+            self.recorded = true;
+            for (name, value) in self.exchange.record().fields() {
+                host::set_property(&format!("warmroute.{name}"), value.as_bytes());
+            }
+        }
+    }
+
+    fn still_reads(&mut self, now_ms_of_body: bool) -> bool {
+        runtime::with(|runtime| runtime.watchdog.forget(self.id, now_ms_of_body));
+        self.exchange.awaits_body()
+    }
+}
+
+impl Context for Stream {}
+
+impl HttpContext for Stream {
+    fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+        let pairs = host::header_pairs(MapType::HttpRequestHeaders);
+        faults::on_request(&pairs);
+        Self::strip_internal_headers(&pairs);
+        let bytes = pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_slice()));
+        let head = RequestHead::from_pairs(bytes, end_of_stream);
+        if self.config.debug_path.as_ref().is_some_and(|path| path.as_bytes() == head.path) {
+            return self.reply_with_state();
+        }
+        let step = self.event(|exchange, env| exchange.on_request_headers(env, &head));
+        if step == Some(Step::Pause) {
+            let now_ms = host::now_ms();
+            runtime::with(|runtime| runtime.watchdog.watch(self.id, now_ms));
+        }
+        self.carry_out(step)
+    }
+
+    fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if !self.still_reads(true) {
+            return if self.replied { Action::Pause } else { Action::Continue };
+        }
+        let taken = self.exchange.body_taken();
+        let slice = host::buffer(BufferType::HttpRequestBody, taken, size.saturating_sub(taken));
+        let step = self.event(|exchange, env| exchange.on_request_body(env, &slice));
+        if step == Some(Step::Pause) && end_of_stream {
+            return self.request_end();
+        }
+        self.carry_out(step)
+    }
+
+    fn on_http_request_trailers(&mut self, _count: usize) -> Action {
+        if self.still_reads(true) {
+            return self.request_end();
+        }
+        if self.replied { Action::Pause } else { Action::Continue }
+    }
+
+    fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+        if self.replied {
+            return Action::Continue;
+        }
+        let header = |name| host::header(MapType::HttpResponseHeaders, name);
+        let number = |value: Vec<u8>| core::str::from_utf8(&value).ok()?.parse().ok();
+        let attempts = header(ATTEMPTS);
+        if attempts.is_some() {
+            host::remove_header(MapType::HttpResponseHeaders, ATTEMPTS);
+        }
+        let (content_type, content_encoding) = (header("content-type"), header("content-encoding"));
+        let head = ResponseHead {
+            status: header(":status").and_then(number).unwrap_or(0),
+            content_type: content_type.as_deref(),
+            content_encoding: content_encoding.as_deref(),
+            attempts: attempts.and_then(number).map_or(1, u32::from),
+            end_of_stream,
+        };
+        self.event(|exchange, env| exchange.on_response_headers(env, &head, upstream_address));
+        if end_of_stream {
+            self.write_record();
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if self.replied {
+            return Action::Continue;
+        }
+        let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
+        self.event(|exchange, env| exchange.on_response_body(env, &slice));
+        if end_of_stream {
+            self.response_end();
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _count: usize) -> Action {
+        if !self.replied {
+            self.response_end();
+        }
+        Action::Continue
+    }
+
+    fn on_log(&mut self) {
+        self.still_reads(false);
+        let client_gone = !self.recorded && !self.replied && downstream_left();
+        self.event(|exchange, env| exchange.on_done(env, client_gone));
+        self.write_record();
+    }
+}
+
+/// The address that answered, `ip:port`. Costs tens of microseconds: only asked after a retry.
+fn upstream_address() -> Option<String> {
+    host::property(&["upstream", "address"]).and_then(|address| String::from_utf8(address).ok())
+}
+
+/// Whether Envoy says that the client ended the stream.
+fn downstream_left() -> bool {
+    let details = host::property(&["response", "code_details"]).unwrap_or_default();
+    let details = String::from_utf8_lossy(&details);
+    details.contains("downstream") || details.contains("remote_reset") || details.contains("codec")
+}
