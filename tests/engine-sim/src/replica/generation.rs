@@ -126,7 +126,7 @@ pub(super) async fn generate(
             return Err(Cut);
         }
         Some(RequestFaultKind::ResetAfterTokens(tokens)) => {
-            reset_after = Some((tokens, reset.clone()))
+            reset_after = Some((tokens, reset.clone()));
         }
         None => {}
     }
@@ -140,7 +140,10 @@ pub(super) async fn generate(
         Err(error) => return Ok(Reply::error(&error, flight)),
     };
     let (to, heard) = mpsc::unbounded_channel();
-    let cached = match submit(&mut flight, &generate, to) {
+    let submitted = submit(&mut flight, &generate, &to);
+    // From here on only the engine can speak, and its silence for good is heard.
+    drop(to);
+    let cached = match submitted {
         Ok(cached) => cached,
         Err(error) => return Ok(Reply::error(&error, flight)),
     };
@@ -177,7 +180,7 @@ pub(super) async fn generate(
 fn submit(
     flight: &mut Flight,
     generate: &Generate,
-    to: mpsc::UnboundedSender<Heard>,
+    to: &mpsc::UnboundedSender<Heard>,
 ) -> Result<usize, ApiError> {
     let core = &flight.replica.core;
     let mut cached = 0;

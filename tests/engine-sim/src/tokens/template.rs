@@ -6,7 +6,6 @@
 //! ```
 //! Tools, where given, come first as one system message: `# Tools\n` and their JSON as sent. A
 //! message's tool calls are appended to its content as their JSON as sent.
-//! `assets/chat_template.jinja` says the same for readers of Jinja.
 
 use std::borrow::Cow;
 

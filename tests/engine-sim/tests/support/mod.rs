@@ -1,5 +1,6 @@
 //! A fleet inside the test's process, and a client that sees raw bytes.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
+#![allow(clippy::needless_pass_by_value, reason = "calls read better with json!() in place")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
