@@ -59,6 +59,6 @@ lint: ## formatting, clippy, documentation, dependencies, names; warnings are er
 bench: build ## one honest ratio, measured side by side in one run
 	@$(FIND_ENVOY) && $(DEMO) bench
 
-clean: ## remove what was built; .tools stays
+clean: down ## stop and remove what was built; .tools stays
 	@$(CARGO) clean
 	@rm -rf .run
