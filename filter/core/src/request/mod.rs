@@ -15,7 +15,10 @@ mod content;
 pub mod error;
 pub mod facts;
 mod fields;
+mod kept;
+mod messages;
 pub mod path;
+mod prompts;
 mod reader;
 pub mod reply;
 pub mod scan;
@@ -23,6 +26,7 @@ pub mod scratch;
 #[cfg(test)]
 mod tests;
 mod tools;
+mod value;
 
 pub use approximate::{approximate_prompt, visit_prompt};
 pub use error::RequestError;

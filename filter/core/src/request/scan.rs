@@ -1,10 +1,10 @@
 //! One pass over a body, as it arrives.
 
-use super::error::{MessageFault, RequestError};
+use super::error::RequestError;
 use super::facts::{RequestFacts, clamp, widen};
 use super::path::PathClass;
-use super::reader::{Given, Reader};
-use super::scratch::Scratch;
+use super::reader::Reader;
+use super::scratch::{MAX_ITEMS, Scratch};
 use crate::json::Scanner;
 
 /// Reads one request body as it arrives, in slices cut anywhere.
@@ -14,8 +14,6 @@ use crate::json::Scanner;
 pub struct BodyScan {
     scanner: Scanner,
     reader: Reader,
-    /// Kept values copied in full so far.
-    copied: usize,
     failed: Option<RequestError>,
 }
 
@@ -25,12 +23,7 @@ impl BodyScan {
     #[must_use]
     pub fn new(path: PathClass, mut scratch: Scratch) -> Self {
         scratch.recycle();
-        Self {
-            scanner: Scanner::new(),
-            reader: Reader::new(path, scratch),
-            copied: 0,
-            failed: None,
-        }
+        Self { scanner: Scanner::new(), reader: Reader::new(path, scratch), failed: None }
     }
 
     /// Body bytes read so far.
@@ -61,10 +54,12 @@ impl BodyScan {
             return Err(RequestError::TooLarge);
         }
         self.scanner.feed(slice, &mut self.reader)?;
-        if let Some(error) = self.reader.overflow {
-            return Err(error);
+        let Reader { keeper, scratch, .. } = &mut self.reader;
+        if let Some(field) = scratch.overflow {
+            let limit = MAX_ITEMS;
+            return Err(RequestError::TooMany { field, limit });
         }
-        self.copied = self.reader.copy_kept(slice, base, self.copied);
+        keeper.copy(slice, base, scratch);
         Ok(())
     }
 
@@ -78,58 +73,38 @@ impl BodyScan {
         }
         self.scanner.finish(&mut self.reader)?;
         let body_bytes = self.scanner.taken();
-        let reader = self.reader;
-        if !reader.is_object {
+        let Reader { path, scratch, draft, .. } = self.reader;
+        if !draft.is_object {
             return Err(RequestError::NotAnObject);
         }
-        let model = reader
+        let model = draft
             .model
             .filter(|model| !model.value.is_empty())
             .ok_or(RequestError::MissingModel)?;
-        match reader.path {
-            PathClass::Chat => check_messages(&reader)?,
-            PathClass::Completions | PathClass::Other => match reader.prompt {
-                Given::Good => {}
-                Given::Nothing => return Err(RequestError::MissingPrompt),
-                Given::Bad => return Err(RequestError::BadPrompt),
-            },
+        match path {
+            PathClass::Chat => draft.messages.check()?,
+            PathClass::Completions | PathClass::Other => draft.prompt.check()?,
         }
-        let captures = &reader.scratch.captures;
-        let kept = |index: Option<u32>| captures.get(widen(index?)).copied();
+        let kept = |index: Option<u32>| scratch.captures.get(widen(index?)).copied();
         Ok(RequestFacts {
-            path: reader.path,
+            path,
             body_bytes,
             model,
-            stream: reader.stream,
-            max_output_tokens: reader.max_completion_tokens.or(reader.max_tokens),
-            choices: reader.choices,
-            stream_options: reader.stream_options,
-            cache_salt: reader.cache_salt,
-            chat_template: reader.chat_template,
-            add_generation_prompt: reader.add_generation_prompt,
-            continue_final_message: reader.continue_final_message,
-            tools: kept(reader.tools),
-            tool_choice: kept(reader.tool_choice),
-            documents: kept(reader.documents),
-            chat_template_kwargs: kept(reader.template_arguments),
-            messages: (clamp(reader.first_message), clamp(reader.scratch.messages.len())),
-            prompts: (clamp(reader.first_prompt), clamp(reader.scratch.prompts.len())),
-            scratch: reader.scratch,
+            stream: draft.stream,
+            max_output_tokens: draft.max_completion_tokens.or(draft.max_tokens),
+            choices: draft.choices,
+            stream_options: draft.stream_options,
+            cache_salt: draft.cache_salt,
+            chat_template: draft.chat_template,
+            add_generation_prompt: draft.add_generation_prompt,
+            continue_final_message: draft.continue_final_message,
+            tools: kept(draft.tools),
+            tool_choice: kept(draft.tool_choice),
+            documents: kept(draft.documents),
+            chat_template_kwargs: kept(draft.template_arguments),
+            messages: (clamp(draft.messages.first), clamp(scratch.messages.len())),
+            prompts: (clamp(draft.prompt.first), clamp(scratch.prompts.len())),
+            scratch,
         })
-    }
-}
-
-fn check_messages(reader: &Reader) -> Result<(), RequestError> {
-    match reader.messages {
-        Given::Nothing => Err(RequestError::MissingMessages),
-        Given::Bad => {
-            Err(RequestError::BadMessages { index: None, fault: MessageFault::NotAnArray })
-        }
-        Given::Good => match reader.message_fault {
-            None => Ok(()),
-            Some((index, fault)) => {
-                Err(RequestError::BadMessages { index: Some(clamp(index)), fault })
-            }
-        },
     }
 }

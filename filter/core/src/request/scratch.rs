@@ -6,6 +6,9 @@ use core::fmt;
 /// A buffer larger than this after use is cut back, so that one huge body does not hold its memory for ever.
 pub const KEEP_BYTES: usize = 1 << 20;
 
+/// The most messages, parts, prompts or kept values held: far beyond any real request, and it bounds memory.
+pub(super) const MAX_ITEMS: usize = 1 << 16;
+
 /// The buffers of one body scan, reusable by the next.
 #[derive(Default)]
 pub struct Scratch {
@@ -17,6 +20,8 @@ pub struct Scratch {
     pub(super) messages: Vec<Message>,
     pub(super) parts: Vec<Part>,
     pub(super) prompts: Vec<Prompt>,
+    /// The field whose list grew beyond [`MAX_ITEMS`], if one did.
+    pub(super) overflow: Option<&'static str>,
 }
 
 impl Scratch {
@@ -32,6 +37,23 @@ impl Scratch {
         empty(&mut self.messages);
         empty(&mut self.parts);
         empty(&mut self.prompts);
+        self.overflow = None;
+    }
+
+    pub(super) fn push_message(&mut self, message: Message) {
+        push(&mut self.messages, message, "messages", &mut self.overflow);
+    }
+
+    pub(super) fn push_part(&mut self, part: Part) {
+        push(&mut self.parts, part, "messages", &mut self.overflow);
+    }
+
+    pub(super) fn push_prompt(&mut self, prompt: Prompt) {
+        push(&mut self.prompts, prompt, "prompt", &mut self.overflow);
+    }
+
+    pub(super) fn push_capture(&mut self, captured: Captured) {
+        push(&mut self.captures, captured, "messages", &mut self.overflow);
     }
 
     /// Bytes of memory held.
@@ -50,6 +72,14 @@ impl Scratch {
         ]
         .iter()
         .fold(0, |sum, n| sum.saturating_add(*n))
+    }
+}
+
+fn push<T>(list: &mut Vec<T>, item: T, field: &'static str, overflow: &mut Option<&'static str>) {
+    if list.len() < MAX_ITEMS {
+        list.push(item);
+    } else {
+        *overflow = Some(field);
     }
 }
 

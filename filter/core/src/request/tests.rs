@@ -1,6 +1,5 @@
 use super::error::MessageFault;
-use super::reader::MAX_ITEMS;
-use super::scratch::KEEP_BYTES;
+use super::scratch::{KEEP_BYTES, MAX_ITEMS};
 use super::{
     BodyScan, Content, Message, Part, PathClass, Prompt, RequestError, RequestFacts, Scratch,
     TextSpan, approximate_prompt,
