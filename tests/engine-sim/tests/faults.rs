@@ -309,3 +309,15 @@ async fn the_admin_port_says_what_is_wrong() {
             .unwrap();
     assert_eq!(reply.status, 409, "{}", reply.text());
 }
+
+#[tokio::test]
+async fn a_deleted_replica_leaves_nothing_behind() {
+    let mut sim = Sim::start(slow(), 1).await;
+    let (mut call, _) = open_stream(&sim, 3_000).await;
+    let weak = std::sync::Arc::downgrade(&sim.replicas.remove(0));
+    assert_eq!(send(sim.admin, "DELETE", "/replicas/0", &[], b"").await.unwrap().status, 200);
+    assert!(call.read_until("[DONE]").await.is_err(), "its streams are cut");
+    while weak.strong_count() > 0 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -79,6 +79,7 @@ impl Fleet {
         let place = lock(&self.replicas).get_mut(index).and_then(Option::take);
         let replica = place.ok_or(FleetError::NoReplica(index))?;
         replica.close(Stop::Abort).await;
+        replica.core().retire();
         Ok(())
     }
 

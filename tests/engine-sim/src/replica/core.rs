@@ -1,14 +1,14 @@
 //! The engine with its clock and with the owners of its requests.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 
 use super::clock::SimClock;
-use super::{Replica, SimConfig, lock, unix_now};
+use super::{SimConfig, lock, unix_now};
 use crate::engine::events::NoEvents;
 use crate::engine::stats::Stats;
 use crate::engine::{Engine, FinishReason, Gauges, OutputKind, RequestId, Submission, SubmitError};
@@ -78,6 +78,7 @@ pub struct Core {
     /// The last request in flight ended.
     idle: Notify,
     next_id: AtomicU64,
+    retired: AtomicBool,
 }
 
 impl Core {
@@ -87,7 +88,14 @@ impl Core {
             changed: Notify::new(),
             idle: Notify::new(),
             next_id: AtomicU64::new(1),
+            retired: AtomicBool::new(false),
         }
+    }
+
+    /// Ends the driver: the replica is gone for good.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+        self.changed.notify_one();
     }
 
     /// A name for a new request.
@@ -243,19 +251,21 @@ impl Inner {
     }
 }
 
-/// Runs the engine whenever it has something to do, for as long as the replica exists.
-pub(super) fn spawn_driver(replica: &Arc<Replica>) {
-    let weak = Arc::downgrade(replica);
+/// Runs the engine whenever it has something to do, until the core is retired.
+pub(super) fn spawn_driver(core: &Arc<Core>) {
+    let core = Arc::clone(core);
     tokio::spawn(async move {
-        while let Some(replica) = weak.upgrade() {
-            match replica.core.advance() {
+        while !core.retired.load(Ordering::Acquire) {
+            let next = core.advance();
+            let changed = core.changed.notified();
+            match next {
                 Some(at) => {
                     tokio::select! {
                         () = sleep_until(at) => {}
-                        () = replica.core.changed.notified() => {}
+                        () = changed => {}
                     }
                 }
-                None => replica.core.changed.notified().await,
+                None => changed.await,
             }
         }
     });

@@ -52,7 +52,7 @@ pub struct Replica {
     pub addr: SocketAddr,
     config: Arc<SimConfig>,
     tokenizer: Arc<Tokenizer>,
-    core: Core,
+    core: Arc<Core>,
     faults: watch::Sender<Faults>,
     listening: Mutex<Option<Listening>>,
     records: Mutex<Records>,
@@ -82,7 +82,7 @@ impl Replica {
         let replica = Arc::new(Self {
             index,
             addr: socket.local_addr()?,
-            core: Core::new(&config),
+            core: Arc::new(Core::new(&config)),
             faults: watch::channel(Faults::default()).0,
             listening: Mutex::new(None),
             records: Mutex::new(Records::new(config.records)),
@@ -91,7 +91,7 @@ impl Replica {
             config,
             tokenizer,
         });
-        core::spawn_driver(&replica);
+        core::spawn_driver(&replica.core);
         *lock(&replica.listening) = Some(Listening::start(&replica, socket));
         Ok(replica)
     }
