@@ -130,6 +130,30 @@ crate::tests! {
         }
     }
 
+    fn nothing_hides_in_a_long_run() {
+        // Short and long runs are searched in different ways: put each kind of byte everywhere.
+        for before in 0..100 {
+            let fill = "x".repeat(before);
+            for (inside, decoded) in [("\\n", "\n"), ("é", "é"), ("\u{7f}", "\u{7f}"), ("!", "!")] {
+                let document = format!("\"{fill}{inside}{fill}\"");
+                let expected = format!("{fill}{decoded}{fill}");
+                let (seen, end) = scan(document.as_bytes());
+                assert_eq!(end, Ok(()));
+                assert_eq!(seen, [Seen::Text(0, expected, document.len())]);
+            }
+            for (byte, kind) in [
+                (0x00, Kind::ControlInString),
+                (0x1f, Kind::ControlInString),
+                (0x80, Kind::BadUtf8),
+                (0xff, Kind::BadUtf8),
+            ] {
+                let document = [b"\"", fill.as_bytes(), &[byte], fill.as_bytes(), b"\""].concat();
+                let error = JsonError { kind, offset: before + 1 };
+                assert_eq!(scan(&document).1, Err(error), "{byte:#x} after {before}");
+            }
+        }
+    }
+
     fn keys_are_unescaped_and_long_ones_empty() {
         let long = "k".repeat(33);
         let fits = "k".repeat(32);

@@ -267,4 +267,4 @@ fn plain_ascii(bytes: &[u8]) -> usize {
 }
 
 /// How far [`plain_ascii`] looks before the search goes over to memchr.
-const NEAR: usize = 64;
+const NEAR: usize = 32;
