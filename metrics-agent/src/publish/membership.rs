@@ -54,6 +54,8 @@ pub struct Membership {
     hosts: BTreeMap<SocketAddr, Host>,
     /// When the host list is to be written, if it changed since the last write.
     write_at: Option<Instant>,
+    /// Kept, not computed when asked: it is asked for after every scrape.
+    next_due: Option<Instant>,
 }
 
 impl Membership {
@@ -62,7 +64,7 @@ impl Membership {
     #[must_use]
     pub fn new(settle: Duration, linger: Duration) -> Self {
         let (members, hosts) = (BTreeMap::new(), BTreeMap::new());
-        Self { settle, linger, members, hosts, write_at: None }
+        Self { settle, linger, members, hosts, write_at: None, next_due: None }
     }
 
     /// Makes `specs` the endpoints of the pool.
@@ -133,16 +135,21 @@ impl Membership {
                 steps.push(Step::Announce(*id));
             }
         }
+        self.reschedule();
         steps
     }
 
     /// When [`Self::due`] has something to do next.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
+        self.next_due
+    }
+
+    fn reschedule(&mut self) {
         let leaves = self.hosts.values().filter_map(|host| host.leaves);
         let waiting = self.members.values().filter(|member| !member.announced);
         let settled = waiting.filter_map(|member| settled_at(&self.hosts, member, self.settle));
-        leaves.chain(settled).chain(self.write_at).min()
+        self.next_due = leaves.chain(settled).chain(self.write_at).min();
     }
 
     /// The hosts were given to Envoy.
@@ -151,11 +158,13 @@ impl Membership {
         for host in self.hosts.values_mut() {
             host.written = host.written.or(Some(now));
         }
+        self.reschedule();
     }
 
     /// The hosts could not be given to Envoy; they will be tried again.
     pub fn hosts_failed(&mut self, now: Instant) {
         self.write_at = now.checked_add(RETRY);
+        self.reschedule();
     }
 
     /// Hosts of Envoy's cluster, sorted.
