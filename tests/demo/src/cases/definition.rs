@@ -21,7 +21,7 @@ pub struct Occupied {
 pub struct Case {
     /// As in the report.
     pub name: &'static str,
-    /// What it shows, in one sentence.
+    /// What it shows, to be read after what it sends.
     pub what: &'static str,
     /// The conversations.
     pub shape: Shape,
@@ -46,6 +46,16 @@ impl Case {
         self.kv_tokens / BLOCK_TOKENS
     }
 
+    /// What it sends and what that shows, for people.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Shape { conversations, base_tokens, turn_tokens, turns, .. } = self.shape;
+        format!(
+            "{conversations} conversations of {base_tokens} tokens and {turn_tokens} more a turn, {turns} turns. {}",
+            self.what
+        )
+    }
+
     /// The working set as a multiple of all KV memory.
     #[must_use]
     pub fn pressure(&self) -> f64 {
@@ -59,7 +69,7 @@ impl Case {
 pub fn all(quick: bool) -> Vec<Case> {
     let article = Case {
         name: "article",
-        what: "64 conversations come back for six turns, and their caches fit into the replicas' memory.",
+        what: "Their caches fit into the replicas' memory.",
         shape: Shape {
             conversations: 64,
             base_tokens: 7_000,
@@ -77,8 +87,7 @@ pub fn all(quick: bool) -> Vec<Case> {
     };
     let oversubscribed = Case {
         name: "oversubscribed",
-        what: "512 conversations need about six times all KV memory: most caches are gone before the \
-               next turn, whoever routes.",
+        what: "Most caches are gone before the next turn, whoever routes.",
         shape: Shape { conversations: 512, turns: 2, seed: 8, ..article.shape },
         time_scale: 6.0,
         ..article.clone()
@@ -86,7 +95,7 @@ pub fn all(quick: bool) -> Vec<Case> {
     let full_replica = Case {
         name: "full_replica",
         what: "One replica's KV memory is 95% held by requests that outlast the case; what is left \
-               admits one conversation at a time.",
+               admits one request at a time.",
         // The longest prompt and its answer fit into the 8,000 tokens that are left.
         shape: Shape { conversations: 48, base_tokens: 6_000, turns: 4, seed: 9, ..article.shape },
         occupied: Some(Occupied { replica: 3, fraction: 0.95 }),

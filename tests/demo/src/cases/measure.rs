@@ -44,6 +44,8 @@ pub async fn measure(
     options.simulator.arguments = vec![
         "--num-blocks".to_owned(),
         case.blocks().to_string(),
+        "--max-model-len".to_owned(),
+        "16384".to_owned(),
         "--time-scale".to_owned(),
         case.time_scale.to_string(),
     ];
@@ -58,7 +60,7 @@ pub async fn measure(
     let warmroute = side(case, &stack, &workload, "warmroute", WARMROUTE).await?;
     Ok(CaseReport {
         name: case.name.to_owned(),
-        what: case.what.to_owned(),
+        what: case.sentence(),
         round_robin,
         warmroute,
         ideal_cached_tokens: workload.ideal_cached_tokens,
