@@ -237,6 +237,7 @@ crate::tests! {
             (b"\"\\ud800\\n\"", Kind::LoneSurrogate, 1),
             (b"\"\\ud800\\u0041\"", Kind::LoneSurrogate, 1),
             (b"\"\\ud800\\ud800\"", Kind::LoneSurrogate, 1),
+            (b"\"\\ud800\\ud83d\\ude00\"", Kind::LoneSurrogate, 1),
             (b"\"\\udc00\"", Kind::LoneSurrogate, 1),
             (b"\"ab\xff\"", Kind::BadUtf8, 3),
             (b"\"ab\xc3\"", Kind::BadUtf8, 3),

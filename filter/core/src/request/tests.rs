@@ -315,6 +315,18 @@ crate::tests! {
         }
     }
 
+    fn reasoning_has_two_names() {
+        for fields in [
+            r#""reasoning":"r""#,
+            r#""reasoning_content":"r""#,
+            r#""reasoning":"r","reasoning_content":null"#,
+        ] {
+            let facts = chat_of(&format!("[{{{fields}}}]")).unwrap();
+            let reasoning = facts.messages()[0].reasoning.map(|span| facts.str(span));
+            assert_eq!(reasoning, Some("r"), "{fields}");
+        }
+    }
+
     fn messages_that_lack_things_are_accepted() {
         let facts = chat_of(r#"[{"content":"a"},{"role":"developer"},{"role":null,"content":[]},{}]"#);
         assert_eq!(facts.unwrap().messages().len(), 4);
@@ -337,6 +349,8 @@ crate::tests! {
         let undone = r#"{"model":"m","messages":[{"content":"a"}],"messages":null}"#;
         assert_eq!(chat(undone).unwrap_err(), RequestError::MissingMessages);
         let mended = r#"{"model":"m","messages":[1],"messages":[{"content":"a"}]}"#;
+        assert_eq!(stream(&chat(mended).unwrap(), 0), b"a");
+        let mended = r#"{"model":"m","messages":[{"role":1}],"messages":[{"content":"a"}]}"#;
         assert_eq!(stream(&chat(mended).unwrap(), 0), b"a");
         let no_model = r#"{"model":"m","model":5,"messages":[{}]}"#;
         assert_eq!(chat(no_model).unwrap_err(), RequestError::MissingModel);
@@ -427,6 +441,18 @@ crate::tests! {
             let facts = chat_of(&format!(r#"[{{"content":[{part}]}}]"#)).unwrap();
             let hash = xxhash_rust::xxh64::xxh64(content.as_bytes(), 0) as u32;
             assert_eq!(stream(&facts, 0), hash.to_le_bytes().repeat(tokens), "{part}");
+        }
+    }
+
+    fn media_start_at_a_multiple_of_four() {
+        for text in ["", "a", "ab", "abc", "abcd"] {
+            let image = r#"{"type":"image_url","image_url":{"url":"u"}}"#;
+            let facts = chat_of(&format!(r#"[{{"content":["{text}",{image}]}}]"#)).unwrap();
+            let hash = xxhash_rust::xxh64::xxh64(b"u", 0) as u32;
+            let mut expected = text.as_bytes().to_vec();
+            expected.resize(text.len().next_multiple_of(4), 0);
+            expected.extend_from_slice(&hash.to_le_bytes().repeat(225));
+            assert_eq!(stream(&facts, 0), expected, "{text}");
         }
     }
 

@@ -187,6 +187,8 @@ crate::tests! {
 
         let details = r#"{"usage":{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens":1,"total_tokens":6}}"#;
         assert_eq!(feed(&[details, &counts(2)]), usage(5, 2, 4));
+        let other = r#"{"usage":{"prompt_tokens":6,"completion_tokens":0,"total_tokens":6}}"#;
+        assert_eq!(feed(&[&counts(2), other]), usage(6, 0, None));
         let null = r#"{"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10,"prompt_tokens_details":null}}"#;
         assert_eq!(feed(&[null]), usage(9, 1, None));
         let elsewhere = r#"{"choices":[{"usage":{"prompt_tokens":7}}],"x":{"usage":{"prompt_tokens":8}}}"#;
@@ -242,6 +244,11 @@ crate::tests! {
         }
         let failed = "data: {\"error\":\"boom\"}\n\n";
         assert_eq!(outcome([finish, failed, done].concat()), Outcome::EngineError);
+        let both = "data: {\"choices\":[{\"finish_reason\":\"stop\"},{\"finish_reason\":\"abort\"}]}\n\n";
+        assert_eq!(outcome([both, done].concat()), Outcome::EngineError);
+        let first = "data: {\"error\":{\"code\":503}}\n\n";
+        let facts = stream([first, failed].concat().as_bytes()).facts;
+        assert_eq!(facts.error, Some(EngineError { code: Some(503) }), "the first counts");
         let none = "data: {\"error\":null}\n\n";
         assert_eq!(outcome([finish, none, done].concat()), Outcome::Completed);
     }
