@@ -58,8 +58,9 @@ impl Envoy {
             path.display().to_string(),
             "--concurrency".to_owned(),
             workers.to_string(),
-            // Several Envoys may run on one machine.
-            "--use-dynamic-base-id".to_owned(),
+            // Several Envoys may run on one machine. And with hot restart Envoy has the kernel end it
+            // when the thread that started it ends, so that nothing could be left running.
+            "--disable-hot-restart".to_owned(),
             "--log-level".to_owned(),
             "warning".to_owned(),
             "--component-log-level".to_owned(),
