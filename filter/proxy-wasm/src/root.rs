@@ -36,7 +36,7 @@ pub(crate) struct Root {
 
 impl Root {
     pub(crate) fn new(id: u32) -> Self {
-        Self { id, config: None, fast_ticks: false }
+        Self { id, config: None, fast_ticks: true }
     }
 
     /// Ticks follow the role.
@@ -146,7 +146,8 @@ impl RootContext for Root {
             runtime.vm.attach(&HostStore);
         });
         self.config = Some(config);
-        let _ = host::set_tick_period(TICK);
+        // The first tick comes soon: until somebody is the applier there is no table.
+        let _ = host::set_tick_period(APPLIER_TICK);
         true
     }
 
