@@ -2,6 +2,7 @@
 
 use super::{Intent, IntentRing, Message, SharedStore, VmState};
 use crate::inflight::{Flight, InFlight};
+use crate::prefix_table::MAX_COLUMNS;
 use crate::replica::EndpointState;
 use crate::scheduling::{Candidate, Pick, PickReason, pick};
 use warmroute_shared_state::endpoint::EndpointId;
@@ -121,9 +122,11 @@ impl VmState {
             let intents = IntentRing::read(store, &self.keys, now_ms);
             let mut candidates = candidates.clone();
             for intent in intents.iter() {
-                let found = candidates.iter_mut().find(|c| c.id == intent.endpoint);
-                if let Some(candidate) = found {
-                    let shared = intent.shared_blocks(&prompt.chain);
+                let shared = intent.shared_blocks(&prompt.chain);
+                if shared == 0 {
+                    continue;
+                }
+                if let Some(candidate) = candidates.iter_mut().find(|c| c.id == intent.endpoint) {
                     candidate.matched_blocks = candidate.matched_blocks.max(shared);
                 }
             }
@@ -142,18 +145,18 @@ impl VmState {
 
     fn candidates(&self, prompt: &Prompt) -> Vec<Candidate> {
         let replica = &self.follower.replica;
-        let matches = replica.table.walk(&prompt.chain, replica.roster.live());
         let in_flight = self.in_flight();
-        let mut candidates: Vec<Candidate> = replica
-            .roster
-            .iter()
-            .filter(|endpoint| endpoint.is_ready())
-            .map(|endpoint| candidate(endpoint, &in_flight))
-            .collect();
-        for matched in matches {
-            let owner = replica.roster.by_column(matched.column).map(|e| e.record.id);
-            let found = candidates.iter_mut().find(|c| Some(c.id) == owner);
-            if let Some(candidate) = found {
+        let mut place_of_column = [None; MAX_COLUMNS as usize];
+        let mut candidates: Vec<Candidate> = Vec::with_capacity(replica.roster.len());
+        for endpoint in replica.roster.iter().filter(|endpoint| endpoint.is_ready()) {
+            if let Some(place) = place_of_column.get_mut(usize::from(endpoint.column.0)) {
+                *place = Some(candidates.len());
+            }
+            candidates.push(candidate(endpoint, &in_flight));
+        }
+        for matched in replica.table.walk(&prompt.chain, replica.roster.live()) {
+            let place = place_of_column.get(usize::from(matched.column.0)).copied().flatten();
+            if let Some(candidate) = place.and_then(|place| candidates.get_mut(place)) {
                 candidate.matched_blocks = matched.blocks;
             }
         }
