@@ -15,7 +15,8 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::processes::{
-    Agent, Envoy, Ports, ProcessError, Programs, Session, wait_until, write_endpoints,
+    Agent, Envoy, Ports, ProcessError, Programs, ROUND_ROBIN, Session, WARMROUTE, first_answer,
+    write_endpoints,
 };
 use crate::progress::Progress;
 
@@ -52,11 +53,8 @@ pub enum BenchError {
 }
 
 /// The three ways, in the order of the figures.
-const WAYS: [(&str, &str); 3] = [
-    ("direct", "/v1/chat/completions"),
-    ("envoy", "/rr/v1/chat/completions"),
-    ("warmroute", "/v1/chat/completions"),
-];
+const WAYS: [(&str, &str); 3] =
+    [("direct", WARMROUTE), ("envoy", ROUND_ROBIN), ("warmroute", WARMROUTE)];
 
 /// Measures the three ways, with all programs started in the folder `dir`.
 ///
@@ -71,10 +69,8 @@ pub async fn bench(programs: &Programs, dir: &Path) -> Result<Bench, BenchError>
     let address = SocketAddr::from(([127, 0, 0, 1], ports.agent));
     let agent = Agent::start(programs, address, &dir, "default", &[], Session::Shared).await?;
     let envoy = Envoy::start(programs, ports, 1, "default", "", &dir, Session::Shared).await?;
-    for cluster in ["default", "default-round-robin"] {
-        let limit = std::time::Duration::from_secs(30);
-        let known = async || envoy.hosts(cluster).await.ok().filter(|hosts| *hosts == 1);
-        wait_until(&format!("an endpoint in cluster {cluster}"), limit, &dir, known).await?;
+    for path in [ROUND_ROBIN, WARMROUTE] {
+        first_answer(envoy.listen, path, "llama-70b", &dir).await?;
     }
 
     let bodies: Vec<Bytes> = (0..BODIES).map(body).collect();

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::workload::Shape;
-
-/// Tokens in a KV block of the simulated engines.
-const BLOCK_TOKENS: usize = 16;
+use crate::workload::{BLOCK_TOKENS, Shape};
 
 /// A replica whose KV memory is mostly held by requests that outlast the case.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,19 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
 use super::Case;
 use crate::load::{self, Target};
-use crate::processes::{Known, ProcessError, Programs, Stack, StackOptions, wait_until};
+use crate::processes::{
+    Known, ProcessError, Programs, ROUND_ROBIN, Stack, StackOptions, WARMROUTE, first_answer,
+    wait_until,
+};
 use crate::progress::Progress;
 use crate::report::{CaseReport, Side};
 use crate::workload::{Tokens, Workload, WorkloadError, build};
-
-/// Path of the pool through Warmroute.
-const WARMROUTE: &str = "/v1/chat/completions";
-/// Path of the same pool without the filter.
-const ROUND_ROBIN: &str = "/rr/v1/chat/completions";
 
 /// Why a case could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +48,7 @@ pub async fn measure(
     let workload = build(tokens, &options.simulator.model, &case.shape)?;
     let stack = Stack::start(programs, options, dir).await?;
     for path in [ROUND_ROBIN, WARMROUTE] {
-        first_answer(&stack, path).await?;
+        first_answer(stack.listen(), path, &stack.options.simulator.model, &stack.dir).await?;
     }
 
     // Round robin first: it leaves nothing behind in the filter, which its route does not have.
@@ -68,19 +64,6 @@ pub async fn measure(
         in_flight: case.in_flight,
         working_set_over_kv: (case.pressure() * 100.0).round() / 100.0,
     })
-}
-
-/// Waits until a path serves at all.
-async fn first_answer(stack: &Stack, path: &str) -> Result<(), ProcessError> {
-    let target = Target::new(stack.listen(), path, Duration::from_secs(5));
-    let model = &stack.options.simulator.model;
-    let body = serde_json::json!({
-        "model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}],
-    });
-    let body = Bytes::from(body.to_string());
-    let served = async || load::send(&target, body.clone()).await.failure.is_none().then_some(());
-    wait_until(&format!("a first answer on {path}"), Duration::from_secs(20), &stack.dir, served)
-        .await
 }
 
 async fn side(

@@ -20,8 +20,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Worker threads of Envoy.
-    #[arg(long, default_value_t = 4, value_name = "N")]
-    concurrency_workers: usize,
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    concurrency_workers: u16,
     /// Folder for demo.json and demo.html [default: target/report].
     #[arg(long, value_name = "DIR")]
     report_dir: Option<PathBuf>,
@@ -45,7 +45,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut cases = Vec::new();
     for case in known.iter().filter(|case| wanted(case.name)) {
         let dir = root.join("target/run").join(format!("demo-{}", case.name));
-        let report = measure(case, &programs, arguments.concurrency_workers, &tokens, &dir).await?;
+        let report =
+            measure(case, &programs, arguments.concurrency_workers.into(), &tokens, &dir).await?;
         say(&format!("\n{}", table(&report)));
         cases.push(report);
     }

@@ -4,19 +4,26 @@ use std::path::Path;
 
 use clap::Args;
 use warmroute_demo::processes::{
-    Ports, Programs, Record, Session, Stack, StackOptions, workspace_root,
+    Ports, Programs, ROUND_ROBIN, Record, Session, Stack, StackOptions, WARMROUTE, first_answer,
+    workspace_root,
 };
+
+use warmroute_demo::workload::BLOCK_TOKENS;
 
 use super::{Failure, records_file, running_dir, say};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Simulated replicas.
-    #[arg(long, default_value_t = 4, value_name = "N")]
-    replicas: usize,
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    replicas: u16,
     /// Worker threads of Envoy.
-    #[arg(long, default_value_t = 4, value_name = "N")]
-    concurrency_workers: usize,
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    concurrency_workers: u16,
+    /// KV memory of each replica, in tokens. Twice that of the demo: the article's own script, to be
+    /// tried here, writes conversations that are twice as long in these engines' tokens.
+    #[arg(long, default_value_t = 320_000, value_name = "N", value_parser = usable)]
+    kv_tokens: usize,
 }
 
 pub(crate) async fn up(arguments: Arguments) -> Result<(), Failure> {
@@ -31,11 +38,16 @@ pub(crate) async fn up(arguments: Arguments) -> Result<(), Failure> {
     // What is left of one that has partly ended would only be in the way.
     before.iter().for_each(Record::stop);
 
-    let mut options = StackOptions::new(arguments.replicas, arguments.concurrency_workers);
+    let mut options =
+        StackOptions::new(arguments.replicas.into(), arguments.concurrency_workers.into());
     options.session = Session::Own;
     options.ports = Some(Ports::customary()?);
-    options.simulator.arguments = vec!["--num-blocks".to_owned(), "10000".to_owned()];
+    let blocks = arguments.kv_tokens / BLOCK_TOKENS;
+    options.simulator.arguments = vec!["--num-blocks".to_owned(), blocks.to_string()];
     let stack = Stack::start(&Programs::find(&root)?, options, &dir).await?;
+    for path in [ROUND_ROBIN, WARMROUTE] {
+        first_answer(stack.listen(), path, &stack.options.simulator.model, &stack.dir).await?;
+    }
     let text = describe(&stack);
     std::fs::write(&hints, &text)?;
     let running = stack.leave_running();
@@ -45,6 +57,11 @@ pub(crate) async fn up(arguments: Arguments) -> Result<(), Failure> {
     }
     say(&text);
     Ok(())
+}
+
+/// Less than the longest prompt that the engines take would not start.
+fn usable(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|tokens| *tokens >= 40_000).ok_or_else(|| "at least 40000".to_owned())
 }
 
 fn read(records: &Path) -> Vec<Record> {

@@ -53,9 +53,27 @@ impl Envoy {
         )?;
         let path = dir.join("envoy.yaml");
         std::fs::write(&path, bootstrap).map_err(ProcessError::io("write", &path))?;
-        let arguments = [
+        Self::run(programs, &path, ports, workers, &[], dir, session).await
+    }
+
+    /// Starts Envoy with a bootstrap that is there already, and waits until it is ready.
+    ///
+    /// `arguments` are added to the command line; `ports` are those of the bootstrap.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn run(
+        programs: &Programs,
+        bootstrap: &Path,
+        ports: Ports,
+        workers: usize,
+        arguments: &[String],
+        dir: &Path,
+        session: Session,
+    ) -> Result<Self, ProcessError> {
+        let mut all = vec![
             "--config-path".to_owned(),
-            path.display().to_string(),
+            bootstrap.display().to_string(),
             "--concurrency".to_owned(),
             workers.to_string(),
             // Several Envoys may run on one machine. And with hot restart Envoy has the kernel end it
@@ -66,7 +84,8 @@ impl Envoy {
             "--component-log-level".to_owned(),
             "wasm:info".to_owned(),
         ];
-        let mut process = Process::start("envoy", &programs.envoy, &arguments, dir, session)?;
+        all.extend(arguments.iter().cloned());
+        let mut process = Process::start("envoy", &programs.envoy, &all, dir, session)?;
         let admin = local(ports.admin);
         let ready =
             async || control::get(admin, "/ready").await.ok().filter(|answer| answer.status == 200);

@@ -10,6 +10,7 @@ mod envoy;
 mod ports;
 mod process;
 mod programs;
+mod serving;
 mod simulator;
 mod stack;
 
@@ -24,6 +25,7 @@ pub use envoy::Envoy;
 pub use ports::{Ports, free_ports};
 pub use process::{Process, Record, Session, wait_until};
 pub use programs::{Programs, workspace_root};
+pub use serving::{ROUND_ROBIN, WARMROUTE, first_answer};
 pub use simulator::{Simulator, SimulatorOptions};
 pub use stack::{Stack, StackOptions};
 

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Tokens in one KV block, as in vLLM's default.
-const BLOCK: usize = 16;
+/// Tokens in a KV block: vLLM's default, and the simulated engines'.
+pub const BLOCK_TOKENS: usize = 16;
 
 /// Remembers every prompt seen so far as chained hashes of its whole blocks.
 #[derive(Debug, Default)]
@@ -21,16 +21,16 @@ impl PrefixLedger {
         let mut chain = 0;
         let mut held = 0;
         let mut all_known = true;
-        for (index, block) in prompt.chunks_exact(BLOCK).enumerate() {
+        for (index, block) in prompt.chunks_exact(BLOCK_TOKENS).enumerate() {
             let bytes: Vec<u8> = block.iter().flat_map(|id| id.to_le_bytes()).collect();
             chain = xxh3_64_with_seed(&bytes, chain);
             let known = !self.seen.insert(chain);
             all_known &= known;
             if all_known {
-                held = (index + 1) * BLOCK;
+                held = (index + 1) * BLOCK_TOKENS;
             }
         }
-        held.min(prompt.len().saturating_sub(1) / BLOCK * BLOCK)
+        held.min(prompt.len().saturating_sub(1) / BLOCK_TOKENS * BLOCK_TOKENS)
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
                     .max()
                     .unwrap_or(0)
                     .min(prompt.len().saturating_sub(1));
-                prop_assert_eq!(ledger.add(prompt), shared / BLOCK * BLOCK);
+                prop_assert_eq!(ledger.add(prompt), shared / BLOCK_TOKENS * BLOCK_TOKENS);
             }
         }
     }

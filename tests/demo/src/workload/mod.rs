@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 pub use conversation::{Shape, build};
-pub use ideal::PrefixLedger;
+pub use ideal::{BLOCK_TOKENS, PrefixLedger};
 pub use simulated::SimulatedTokens;
 pub use text::Writer;
 
