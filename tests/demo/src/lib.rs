@@ -5,7 +5,7 @@
 //! - [`load`]: the closed-loop load generator;
 //! - [`cases`]: what is compared, and how;
 //! - [`report`]: table, JSON and page;
-//! - [`bench`]: what the filter costs.
+//! - [`mod@bench`]: what the filter costs.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
