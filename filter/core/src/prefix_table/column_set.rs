@@ -143,6 +143,15 @@ impl ColumnSets {
         }
     }
 
+    pub(super) fn contains(&self, columns: ColumnRef, column: Column) -> bool {
+        match columns {
+            ColumnRef::Inline(a, b) => a == column.0 || b == column.0,
+            ColumnRef::Mask(index) => {
+                self.masks.get(index.get()).is_some_and(|mask| mask.contains(column))
+            }
+        }
+    }
+
     pub(super) fn insert(&mut self, columns: &mut ColumnRef, column: Column) {
         if column.0 >= MAX_COLUMNS {
             return;

@@ -83,6 +83,15 @@ impl PrefixTable {
         }
     }
 
+    /// Whether `column` holds the block and its stamp is at most `age` older than `stamp`.
+    #[must_use]
+    pub fn holds_since(&self, column: Column, stamp: u32, age: u32, hash: u64) -> bool {
+        let Some(segment) = self.segments.get(segment_of(hash)) else { return false };
+        segment.find(hash, |entry| entry.hash == hash).is_some_and(|entry| {
+            stamp.wrapping_sub(entry.stamp) <= age && self.sets.contains(entry.columns, column)
+        })
+    }
+
     /// Takes the columns of `dead` out of every entry of one segment.
     pub fn sweep_segment(&mut self, segment: usize, dead: &ColumnMask) {
         let Some(segment) = self.segments.get_mut(segment) else { return };
@@ -131,6 +140,16 @@ mod tests {
             table.remove(Column(4), 99);
             table.remove(Column(4), 99);
             assert!(table.is_empty());
+        }
+
+        fn a_block_is_held_since_its_stamp() {
+            let mut table = PrefixTable::default();
+            table.insert(Column(4), 100, 99);
+            for (column, stamp, hash, held) in
+                [(4, 100, 99, true), (4, 110, 99, true), (4, 111, 99, false), (5, 100, 99, false), (4, 100, 98, false)]
+            {
+                assert_eq!(table.holds_since(Column(column), stamp, 10, hash), held, "{column} {stamp} {hash}");
+            }
         }
 
         fn a_block_can_be_held_by_every_column() {

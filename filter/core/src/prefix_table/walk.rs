@@ -18,11 +18,15 @@ impl PrefixTable {
     pub fn walk(&self, chain: &[u64], live: &ColumnMask) -> Vec<PrefixMatch> {
         let mut matches = Vec::new();
         let mut alive = *live;
+        let mut last = None;
         for (blocks, hash) in chain.iter().enumerate() {
-            let held = match self.columns_of(*hash) {
-                Some(columns) => self.sets.mask(columns).and(&alive),
-                None => ColumnMask::default(),
-            };
+            let columns = self.columns_of(*hash);
+            // Mostly the same one or two columns hold the whole chain: then nothing can change here.
+            if columns.is_some() && columns == last {
+                continue;
+            }
+            last = columns;
+            let held = columns.map(|c| self.sets.mask(c).and(&alive)).unwrap_or_default();
             if held != alive {
                 if blocks > 0 {
                     let fallen = alive.without(&held);

@@ -23,6 +23,10 @@ const TOTALS_HEARTBEAT_MS: u64 = 250;
 /// KV tokens of an endpoint that does not report its capacity: llm-d's default of 31,250 blocks of 16.
 const DEFAULT_KV_TOKENS: u64 = 500_000;
 
+/// Stamps are only told anew when they are older than this (about a minute, in units of 64 ms): they serve to
+/// rebuild the order of use when another VM becomes the applier.
+const STAMP_FRESH: u32 = 1000;
+
 /// Checkpoints written in one tick at most.
 const CHECKPOINTS_A_TICK: usize = 64;
 
@@ -306,7 +310,14 @@ impl Applier {
         }
         #[allow(clippy::cast_possible_truncation)]
         let stamp = (now_ms >> 6) as u32;
-        for hashes in chain.chunks(HASHES_PER_OP) {
+        // What every VM knows already is not told again: of a conversation's next turn only the new blocks.
+        let table = &follower.replica.table;
+        let news: Vec<u64> = chain
+            .iter()
+            .copied()
+            .filter(|hash| !table.holds_since(column, stamp, STAMP_FRESH, *hash))
+            .collect();
+        for hashes in news.chunks(HASHES_PER_OP) {
             let hashes = HashList::Slice(hashes);
             self.tell(follower, &TableOp::Insert { column, stamp, hashes });
         }

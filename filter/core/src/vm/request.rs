@@ -168,12 +168,16 @@ impl VmState {
         if chain.is_empty() {
             return None;
         }
+        let message = Message::Picked { column, chain: HashList::Slice(chain) };
+        if self.applies(&message, now_ms) {
+            return None;
+        }
         #[allow(clippy::cast_possible_truncation)]
         let stamp = (now_ms >> 6) as u32;
         for hash in chain {
             self.follower.replica.table.insert(column, stamp, *hash);
         }
-        Some(Message::Picked { column, chain: HashList::Slice(chain) }.encode())
+        Some(message.encode())
     }
 
     /// The first byte of the answer came: the prompt is computed.

@@ -196,6 +196,14 @@ impl VmState {
         }
     }
 
+    /// If this VM is the applier, takes its own message at once; the next tick publishes. What it had entered
+    /// into its table before would look to the applier as if everybody knew it.
+    pub(super) fn applies(&mut self, message: &Message<'_>, now_ms: u64) -> bool {
+        let Some(applier) = &mut self.applier else { return false };
+        applier.on_message(&mut self.follower, message, now_ms);
+        true
+    }
+
     /// The applier: messages of all VMs, as many as there are.
     pub fn on_messages<'a>(
         &mut self,

@@ -445,6 +445,32 @@ mod workers {
             assert_eq!((second.matched_blocks, second.reason), (50, crate::scheduling::PickReason::Prefix));
         }
 
+        fn what_a_worker_picks_while_it_is_the_applier_is_known_everywhere_too() {
+            let mut envoy = Envoy::new(2, 4);
+            envoy.now += 3000;
+            assert!(envoy.vms[1].tick(&envoy.store, envoy.now), "VM 0 is gone");
+            let (first, message) = envoy.choose(1, &chain(1, 50)).unwrap();
+            assert_eq!(message, None);
+            envoy.now += 5;
+            envoy.vms[1].tick(&envoy.store, envoy.now);
+            envoy.now += 2000;
+            let (second, _) = envoy.choose(2, &chain(1, 50)).unwrap();
+            assert_eq!((second.endpoint(), second.matched_blocks), (first.endpoint(), 50));
+        }
+
+        fn a_known_prefix_is_not_told_again() {
+            let mut envoy = Envoy::new(2, 1);
+            let (_, message) = envoy.choose(1, &chain(1, 500)).unwrap();
+            envoy.tell_applier(&[message.unwrap()]);
+            let (_, message) = envoy.choose(2, &[chain(1, 500), chain(2, 3)].concat()).unwrap();
+            let before = envoy.vms[0].follower().applied();
+            envoy.tell_applier(&[message.unwrap()]);
+            let seq = envoy.vms[0].follower().applied();
+            assert_eq!(seq, before + 1);
+            let (frame, _) = envoy.store.get(envoy.vms[0].keys.frame(seq)).unwrap();
+            assert!(frame.len() < 100, "{} bytes for 3 blocks", frame.len());
+        }
+
         fn every_row_is_back_to_zero_when_all_requests_are_over() {
             let mut envoy = Envoy::new(4, 3);
             let mut running = vec![];
