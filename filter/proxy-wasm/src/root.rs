@@ -141,8 +141,7 @@ impl RootContext for Root {
         runtime::ensure(&config);
         warm_up::run();
         runtime::with(|runtime| {
-            runtime.newest_root = self.id;
-            runtime.vm.set_settings(config.settings());
+            runtime.configured(self.id, host::now_ms());
             runtime.vm.attach(&HostStore);
         });
         self.config = Some(config);
@@ -155,9 +154,10 @@ impl RootContext for Root {
         let Some(config) = self.config.clone() else { return };
         let now_ms = host::now_ms();
         let applier = runtime::with(|runtime| {
-            if runtime.newest_root != self.id {
+            if !runtime.ticks(self.id, now_ms) {
                 return false;
             }
+            runtime.vm.set_settings(config.settings());
             faults::on_tick(runtime.vm.slot());
             let applier = runtime.vm.tick(&HostStore, now_ms);
             if applier {

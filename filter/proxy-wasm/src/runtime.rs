@@ -14,6 +14,9 @@ use warmroute_shared_state::prefix::{ChainScope, chain_step};
 /// The applier's queue. One name: whoever registers it last is the consumer.
 const QUEUE: &str = "warmroute.applier";
 
+/// A root context that has not ticked for this long is gone.
+const SILENCE_MS: u64 = 350;
+
 /// Messages taken in one go, so that a flood cannot hold the thread.
 const DRAIN_LIMIT: usize = 2048;
 
@@ -29,8 +32,11 @@ pub(crate) struct Runtime {
     pub(crate) vm: VmState,
     pub(crate) metrics: Metrics,
     pub(crate) watchdog: Watchdog,
-    /// The root context that was configured last; older ones only drain.
-    pub(crate) newest_root: u32,
+    /// The root context that was configured last.
+    newest_root: u32,
+    /// The one that does the regular work, and when it last did.
+    ticker: u32,
+    ticked_ms: u64,
     /// The one that consumes the applier's queue, if this VM does.
     pub(crate) queue_root: Option<u32>,
     pub(crate) poll: Option<Poll>,
@@ -75,6 +81,8 @@ impl Runtime {
             metrics: Metrics::define(),
             watchdog: Watchdog::default(),
             newest_root: 0,
+            ticker: 0,
+            ticked_ms: 0,
             queue_root: None,
             poll: None,
             next_poll_ms: 0,
@@ -85,6 +93,26 @@ impl Runtime {
             random: incarnation,
             vm_id: String::from_utf8(vm_id).unwrap_or_default(),
         }
+    }
+
+    /// A root context was configured: it does the regular work from now on.
+    pub(crate) fn configured(&mut self, root: u32, now_ms: u64) {
+        self.newest_root = root;
+        self.ticker = root;
+        self.ticked_ms = now_ms;
+    }
+
+    /// Whether this root context does the VM's regular work. The one configured last does; but Envoy may
+    /// drop it (a listener refused after the plugin was configured, a configuration rolled back) and go on
+    /// with an older one without a word: once it falls silent the older one takes over.
+    pub(crate) fn ticks(&mut self, root: u32, now_ms: u64) -> bool {
+        let silent = now_ms.saturating_sub(self.ticked_ms) >= SILENCE_MS || now_ms < self.ticked_ms;
+        if root != self.newest_root && root != self.ticker && !silent {
+            return false;
+        }
+        self.ticker = root;
+        self.ticked_ms = now_ms;
+        true
     }
 
     /// Calls the core with all that it needs, then sends what it has for the applier.

@@ -2,7 +2,7 @@
 //! tells all of them what changed.
 
 use super::publisher::{Publisher, RoleLost};
-use super::{Follower, Keys, Message, ROW_SLOTS, SharedStore};
+use super::{Follower, Keys, Message, ROW_SLOTS, Settings, SharedStore};
 use crate::inflight::{Row, Totals};
 use crate::prefix_table::RecencyList;
 use crate::replica::Replica;
@@ -69,8 +69,7 @@ pub(super) struct Applier {
     shares: BTreeMap<Column, Share>,
     usage: BTreeMap<EndpointId, UsageRatio>,
     snapshot: Option<PendingSnapshot>,
-    max_endpoints: usize,
-    max_blocks: usize,
+    settings: Settings,
     active_rows: Vec<usize>,
     scanned_ms: u64,
     totals: Totals,
@@ -85,8 +84,7 @@ impl Applier {
         store: &dyn SharedStore,
         keys: &Keys,
         follower: &Follower,
-        max_endpoints: usize,
-        max_blocks: usize,
+        settings: Settings,
     ) -> Self {
         let mut stamped: BTreeMap<Column, Vec<(u32, u64)>> = BTreeMap::new();
         for segment in 0..SEGMENTS {
@@ -107,13 +105,17 @@ impl Applier {
             shares: shares.collect(),
             usage: BTreeMap::new(),
             snapshot: None,
-            max_endpoints,
-            max_blocks,
+            settings,
             active_rows: Vec::new(),
             scanned_ms: 0,
             totals: Totals::default(),
             refused_endpoints: 0,
         }
+    }
+
+    /// The sizes in force from now on.
+    pub(super) fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
     }
 
     /// Endpoints that were refused because there are too many.
@@ -237,7 +239,7 @@ impl Applier {
             Some((column, since, generation)) if generation == record.generation => {
                 Some((column, since))
             }
-            None if roster.len() >= self.max_endpoints => None,
+            None if roster.len() >= self.settings.max_endpoints => None,
             _ => self.fresh_column(follower).map(|column| (column, self.publisher.next_seq())),
         };
         let Some((column, since)) = place else {
@@ -343,7 +345,7 @@ impl Applier {
             clippy::cast_precision_loss
         )]
         let blocks = (bytes / BLOCK_BYTES as f64) as usize;
-        let fair_share = self.max_blocks.checked_div(replica.roster.len())?;
+        let fair_share = self.settings.max_blocks.checked_div(replica.roster.len())?;
         Some(blocks.min(fair_share).max(1))
     }
 

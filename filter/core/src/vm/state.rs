@@ -74,9 +74,12 @@ impl VmState {
         self.refresh(store);
     }
 
-    /// A new configuration. It counts from the next time that this VM becomes the applier.
+    /// The sizes in force from now on.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
+        if let Some(applier) = &mut self.applier {
+            applier.set_settings(settings);
+        }
     }
 
     /// Who this VM is.
@@ -170,13 +173,7 @@ impl VmState {
         self.renewed_ms = now_ms;
         if !held {
             self.refresh(store);
-            self.applier = Some(Applier::new(
-                store,
-                &self.keys,
-                &self.follower,
-                self.settings.max_endpoints,
-                self.settings.max_blocks,
-            ));
+            self.applier = Some(Applier::new(store, &self.keys, &self.follower, self.settings));
         }
     }
 

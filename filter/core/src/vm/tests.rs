@@ -22,7 +22,7 @@ impl World {
         create_keys(&store, &keys);
         assert!(Lease::take(&store, &keys, 1, NOW, 0));
         let follower = Follower::default();
-        let applier = Applier::new(&store, &keys, &follower, 256, 1_000_000);
+        let applier = Applier::new(&store, &keys, &follower, Settings::default());
         let mut world = Self { store, keys, applier, follower, seq: 0 };
         let ops = (0..endpoints).map(|n| AgentOp::Endpoint(record(n))).collect();
         world.page(PageKind::Snapshot { page: 0, pages: 1 }, ops);
@@ -193,7 +193,7 @@ crate::tests! {
         let mut heir = world.fresh();
         let later = NOW + lease::LEASE_MS;
         assert!(Lease::take(&world.store, &world.keys, 2, later, 0));
-        let mut applier = Applier::new(&world.store, &world.keys, &heir, 256, 1_000_000);
+        let mut applier = Applier::new(&world.store, &world.keys, &heir, Settings::default());
         let path = applier.poll_path(&heir.replica, 5);
         assert_eq!(path, "/v1/stream?epoch=9&seq=1&page=0&wait_ms=5");
         for n in 40..80 {
