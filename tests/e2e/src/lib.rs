@@ -1,1 +1,19 @@
-//! Stub.
+//! What the end-to-end tests on a real Envoy share.
+//!
+//! A test starts a [`Stack`] from a [`Setup`]: simulated engines, the agent, Envoy with the wasm
+//! filter. It sends requests with [`client`], and awaits what it expects in the filter's own state, the
+//! engines' records and Envoy's access log. Everything ends with the `Stack`; its logs stay where
+//! a failing test says.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod access_log;
+pub mod client;
+pub mod listener_file;
+pub mod prompts;
+pub mod raw_client;
+pub mod scripted_engine;
+pub mod stack;
+pub mod state;
+
+pub use stack::{AgentPresence, Endpoint, Setup, Stack};

@@ -1,0 +1,405 @@
+//! Engines, agent and Envoy of one test.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use warmroute_demo::processes::{
+    Agent, Bootstrap, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions, render,
+    workspace_root,
+};
+
+use crate::access_log::{self, Access};
+use crate::listener_file;
+use crate::state::{EngineState, FilterState};
+
+/// How long anything may take that a test waits for, unless the test says otherwise: generous, since
+/// the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The page on which the filter shows its state.
+pub const DEBUG_PATH: &str = "/warmroute/debug";
+
+/// Name of the pool, which is also that of its cluster.
+pub const POOL: &str = "default";
+
+/// The served model.
+pub const MODEL: &str = "llama-70b";
+
+/// A change of the bootstrap's text.
+pub type Edit = Box<dyn Fn(String) -> String + Send + Sync>;
+
+/// Whether there is an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentPresence {
+    /// It runs.
+    #[default]
+    Running,
+    /// It wrote the endpoints for Envoy and ended before Envoy started: the filter never hears of it.
+    Gone,
+}
+
+/// How a stack is started.
+pub struct Setup {
+    /// Simulated engines.
+    pub replicas: usize,
+    /// Envoy's worker threads.
+    pub workers: usize,
+    /// The module that traps on demand.
+    pub fault_injection: bool,
+    /// More fields of the plugin configuration, each with a comma before it; or nothing.
+    pub plugin_config_extra: String,
+    /// More arguments for the engine simulator.
+    pub simulator_arguments: Vec<String>,
+    /// More arguments for the agent.
+    pub agent_arguments: Vec<String>,
+    /// More arguments for Envoy.
+    pub envoy_arguments: Vec<String>,
+    /// Changes the bootstrap template before it is filled in.
+    pub edit_template: Option<Edit>,
+    /// The listener is in a file of its own, so that [`Stack::push_listener`] can change it.
+    pub listener_file: bool,
+    /// Endpoints beside the simulated ones.
+    pub other_endpoints: Vec<Endpoint>,
+    /// Whether there is an agent.
+    pub agent: AgentPresence,
+}
+
+impl Setup {
+    /// `replicas` engines behind `workers` Envoy workers.
+    #[must_use]
+    pub fn new(replicas: usize, workers: usize) -> Self {
+        Self {
+            replicas,
+            workers,
+            fault_injection: false,
+            plugin_config_extra: String::new(),
+            simulator_arguments: Vec::new(),
+            agent_arguments: Vec::new(),
+            envoy_arguments: Vec::new(),
+            edit_template: None,
+            listener_file: false,
+            other_endpoints: Vec::new(),
+            agent: AgentPresence::Running,
+        }
+    }
+
+    /// The same with these arguments for the simulator, such as `["--time-scale", "100"]`.
+    #[must_use]
+    pub fn simulator(mut self, arguments: &[&str]) -> Self {
+        self.simulator_arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// The same with these arguments for the agent.
+    #[must_use]
+    pub fn agent(mut self, arguments: &[&str]) -> Self {
+        self.agent_arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// The same with the bootstrap template changed by `edit`.
+    #[must_use]
+    pub fn template(mut self, edit: impl Fn(String) -> String + Send + Sync + 'static) -> Self {
+        self.edit_template = Some(Box::new(edit));
+        self
+    }
+}
+
+/// An endpoint, as the agent's YAML has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its name, which stays the same when it moves to another address.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// Everything running. The fields are in the order in which they are to end: Envoy first.
+pub struct Stack {
+    /// Envoy.
+    pub envoy: Envoy,
+    /// The agent, if there is one.
+    pub agent: Option<Agent>,
+    /// The engines.
+    pub simulator: Simulator,
+    /// What the stack was started with.
+    pub setup: Setup,
+    programs: Programs,
+    ports: Ports,
+    dir: RunDir,
+}
+
+impl Stack {
+    /// Starts everything, and waits until the filter has all endpoints in its table (unless there is
+    /// no agent to tell it).
+    ///
+    /// # Errors
+    /// When something does not start; what had started is ended again.
+    pub async fn start(setup: Setup) -> Result<Self> {
+        let root = workspace_root()?;
+        let mut programs = Programs::find(&root)?;
+        if setup.fault_injection {
+            programs.wasm = module_with_faults(&root)?;
+        }
+        let dir = RunDir::new()?;
+        let ports = Ports::free()?;
+        let mut options = SimulatorOptions::new(setup.replicas);
+        MODEL.clone_into(&mut options.model);
+        options.arguments.clone_from(&setup.simulator_arguments);
+        let simulator = Simulator::start(&programs, &options, dir.path(), Session::Shared).await?;
+        let endpoints: Vec<Endpoint> =
+            simulated(&simulator).into_iter().chain(setup.other_endpoints.clone()).collect();
+        write_endpoints(dir.path(), &endpoints)?;
+        let agent = start_agent(&programs, ports, dir.path(), &setup.agent_arguments).await?;
+        let agent = (setup.agent == AgentPresence::Running).then_some(agent);
+        let envoy = start_envoy(&programs, ports, &setup, dir.path(), dir.path()).await?;
+        let stack = Self { envoy, agent, simulator, setup, programs, ports, dir };
+        for cluster in [POOL.to_owned(), format!("{POOL}-round-robin")] {
+            let envoy = &stack.envoy;
+            let count = endpoints.len() as u64;
+            let complete =
+                async || envoy.hosts(&cluster).await.ok().filter(|hosts| *hosts == count);
+            stack.until(&format!("{count} hosts in Envoy's cluster {cluster}"), complete).await?;
+        }
+        if stack.agent.is_some() {
+            stack.wait_ready(endpoints.len()).await?;
+        }
+        Ok(stack)
+    }
+
+    /// Folder of configuration and logs.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where clients go.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.envoy.listen
+    }
+
+    /// The simulated engines as endpoints: `engine-0` and so on.
+    #[must_use]
+    pub fn simulated(&self) -> Vec<Endpoint> {
+        simulated(&self.simulator)
+    }
+
+    /// Gives the agent another list of endpoints; returns at once.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_endpoints(&self, endpoints: &[Endpoint]) -> Result<()> {
+        write_endpoints(self.dir(), endpoints)
+    }
+
+    /// Starts the agent (again), on the same address and with the same arguments.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_agent(&mut self) -> Result<()> {
+        // The old one must be gone before the address is free.
+        drop(self.agent.take());
+        let arguments = &self.setup.agent_arguments;
+        self.agent =
+            Some(start_agent(&self.programs, self.ports, self.dir.path(), arguments).await?);
+        Ok(())
+    }
+
+    /// One more Envoy like the first, on the same agent. Its logs are in a folder `another`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn another_envoy(&self) -> Result<Envoy> {
+        let logs = self.dir().join("another");
+        std::fs::create_dir_all(&logs)?;
+        let ports = Ports { agent: self.ports.agent, ..Ports::free()? };
+        start_envoy(&self.programs, ports, &self.setup, self.dir(), &logs).await
+    }
+
+    /// Gives Envoy a changed listener, if the setup has [`Setup::listener_file`]; returns at once. `edit` gets
+    /// the listener's file as it now is.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn push_listener(&self, edit: impl FnOnce(String) -> String) -> Result<()> {
+        listener_file::push(self.dir(), edit)
+    }
+
+    /// The filter's state, as whichever worker answers has it.
+    ///
+    /// # Errors
+    /// When no state comes.
+    pub async fn filter_state(&self) -> Result<FilterState> {
+        FilterState::ask(self.listen()).await
+    }
+
+    /// Waits until the filter's table has exactly `count` endpoints, all of them ready.
+    ///
+    /// # Errors
+    /// When that does not happen.
+    pub async fn wait_ready(&self, count: usize) -> Result<()> {
+        let complete = async || {
+            let state = self.filter_state().await.ok()?;
+            let all = state.endpoints.len() == count && state.endpoints.iter().all(|e| e.ready);
+            all.then_some(())
+        };
+        self.until(&format!("{count} ready endpoints in the filter"), complete).await
+    }
+
+    /// What the engines hold and have served.
+    ///
+    /// # Errors
+    /// When the simulator does not tell.
+    pub async fn engines(&self) -> Result<Vec<EngineState>> {
+        EngineState::ask(self.simulator.admin).await
+    }
+
+    /// Awaits the access log's record of the request with this `x-request-id`.
+    ///
+    /// # Errors
+    /// When there is none in time.
+    pub async fn access(&self, request_id: &str) -> Result<Access> {
+        let path = self.dir().join(access_log::FILE);
+        let found = async || access_log::find(&path, request_id);
+        self.until(&format!("a record of request {request_id} in the access log"), found).await
+    }
+
+    /// A statistic of Envoy; 0 if there is none of that name.
+    ///
+    /// # Errors
+    /// When Envoy's admin interface does not answer.
+    pub async fn stat(&self, name: &str) -> Result<u64> {
+        Ok(self.envoy.stat(name).await?)
+    }
+
+    /// Waits until `condition` gives a value, for [`PATIENCE`].
+    ///
+    /// # Errors
+    /// When it does not: `what` did not happen.
+    pub async fn until<T>(&self, what: &str, condition: impl AsyncFn() -> Option<T>) -> Result<T> {
+        self.until_for(PATIENCE, what, condition).await
+    }
+
+    /// Waits until `condition` gives a value, for `limit`.
+    ///
+    /// # Errors
+    /// When it does not: `what` did not happen.
+    pub async fn until_for<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        condition: impl AsyncFn() -> Option<T>,
+    ) -> Result<T> {
+        Ok(warmroute_demo::processes::wait_until(what, limit, self.dir(), condition).await?)
+    }
+}
+
+fn module_with_faults(root: &Path) -> Result<PathBuf> {
+    let path = std::env::var_os("WARMROUTE_WASM_FAULTS")
+        .map_or_else(|| root.join("target/wasm/warmroute_filter_faults.wasm"), PathBuf::from);
+    path.canonicalize().with_context(|| format!("{} is missing: run `make e2e`", path.display()))
+}
+
+fn simulated(simulator: &Simulator) -> Vec<Endpoint> {
+    let named = |(index, &address)| Endpoint { name: format!("engine-{index}"), address };
+    simulator.replicas.iter().enumerate().map(named).collect()
+}
+
+async fn start_agent(
+    programs: &Programs,
+    ports: Ports,
+    dir: &Path,
+    arguments: &[String],
+) -> Result<Agent> {
+    let address = SocketAddr::from(([127, 0, 0, 1], ports.agent));
+    Ok(Agent::start(programs, address, dir, POOL, arguments, Session::Shared).await?)
+}
+
+/// `shared` is the folder where the agent writes; configuration and logs of this Envoy go to `dir`.
+async fn start_envoy(
+    programs: &Programs,
+    ports: Ports,
+    setup: &Setup,
+    shared: &Path,
+    dir: &Path,
+) -> Result<Envoy> {
+    let mut template = std::fs::read_to_string(&programs.template)?;
+    if let Some(edit) = &setup.edit_template {
+        let edited = edit(template.clone());
+        if edited == template {
+            bail!("the edit of the bootstrap template changed nothing");
+        }
+        template = edited;
+    }
+    let extra = format!(r#", "debug_path": "{DEBUG_PATH}"{}"#, setup.plugin_config_extra);
+    let values = Bootstrap {
+        wasm: &programs.wasm,
+        listen_port: ports.listen,
+        admin_port: ports.admin,
+        agent: SocketAddr::from(([127, 0, 0, 1], ports.agent)),
+        // Where `Agent::start` has the endpoints written.
+        eds_dir: &shared.join("eds"),
+        pool: POOL,
+        access_log: &dir.join(access_log::FILE),
+        plugin_config_extra: &extra,
+    };
+    let mut bootstrap = render(&template, &values)?;
+    if setup.listener_file {
+        bootstrap = listener_file::split_off(&bootstrap, dir)?;
+    }
+    let path = dir.join("envoy.yaml");
+    std::fs::write(&path, bootstrap)?;
+    // Else a record reaches the access log's file only after ten seconds.
+    let mut arguments = vec!["--file-flush-interval-msec".to_owned(), "20".to_owned()];
+    arguments.extend(setup.envoy_arguments.iter().cloned());
+    let workers = setup.workers;
+    Ok(Envoy::run(programs, &path, ports, workers, &arguments, dir, Session::Shared).await?)
+}
+
+/// Writes the agent's YAML in the run folder `dir`.
+fn write_endpoints(dir: &Path, endpoints: &[Endpoint]) -> Result<()> {
+    let mut yaml = String::from("endpoints:");
+    if endpoints.is_empty() {
+        yaml.push_str(" []");
+    }
+    for Endpoint { name, address } in endpoints {
+        let (ip, port) = (address.ip(), address.port());
+        write!(yaml, "\n- {{ name: {name}, address: \"{ip}\", port: {port} }}")?;
+    }
+    yaml.push('\n');
+    // By a rename, so that the agent never reads half a file.
+    let half = dir.join("endpoints.yaml.new");
+    std::fs::write(&half, yaml)?;
+    std::fs::rename(&half, dir.join("endpoints.yaml"))?;
+    Ok(())
+}
+
+/// The folder of a run: gone afterwards, unless the test failed.
+struct RunDir(Option<tempfile::TempDir>, PathBuf);
+
+impl RunDir {
+    fn new() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("warmroute-e2e-").tempdir()?;
+        let path = dir.path().canonicalize()?;
+        Ok(Self(Some(dir), path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.1
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(dir) = self.0.take()
+        {
+            let kept = dir.keep();
+            eprintln!("configuration and logs of the failed test: {}", kept.display());
+        }
+    }
+}
