@@ -2,15 +2,13 @@
 //! tells all of them what changed.
 
 use super::publisher::{Publisher, RoleLost};
+use super::shares::{self, Shares};
 use super::{Follower, Keys, Message, ROW_SLOTS, Settings, SharedStore};
 use crate::inflight::{Row, Totals};
-use crate::prefix_table::RecencyList;
 use crate::replica::Replica;
-use std::collections::{BTreeMap, BTreeSet};
-use warmroute_shared_state::checkpoint::SEGMENTS;
+use std::collections::BTreeSet;
 use warmroute_shared_state::endpoint::{EndpointId, EndpointRecord};
 use warmroute_shared_state::frame::{Column, HASHES_PER_OP, HashList, TableOp};
-use warmroute_shared_state::prefix::BLOCK_BYTES;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 use warmroute_shared_state::wire::WireError;
 
@@ -19,9 +17,6 @@ const FULL_ROW_SCAN_MS: u64 = 100;
 
 /// Totals are written at least this often, so that a reader can tell that they are fresh.
 const TOTALS_HEARTBEAT_MS: u64 = 250;
-
-/// KV tokens of an endpoint that does not report its capacity: llm-d's default of 31,250 blocks of 16.
-const DEFAULT_KV_TOKENS: u64 = 500_000;
 
 /// Stamps are only told anew when they are older than this (about a minute, in units of 64 ms): they serve to
 /// rebuild the order of use when another VM becomes the applier.
@@ -41,20 +36,6 @@ pub enum PageOutcome {
     Ignored,
 }
 
-/// One endpoint's approximate share of the table.
-#[derive(Debug, Default)]
-struct Share {
-    recency: RecencyList,
-}
-
-/// Bytes and tokens seen of one endpoint's prompts, older ones counting less.
-#[derive(Debug, Default)]
-struct UsageRatio {
-    bytes: f64,
-    tokens: f64,
-    published_milli: u32,
-}
-
 #[derive(Debug)]
 struct PendingSnapshot {
     position: Position,
@@ -66,8 +47,7 @@ struct PendingSnapshot {
 #[derive(Debug)]
 pub(super) struct Applier {
     publisher: Publisher,
-    shares: BTreeMap<Column, Share>,
-    usage: BTreeMap<EndpointId, UsageRatio>,
+    shares: Shares,
     snapshot: Option<PendingSnapshot>,
     settings: Settings,
     active_rows: Vec<usize>,
@@ -86,24 +66,9 @@ impl Applier {
         follower: &Follower,
         settings: Settings,
     ) -> Self {
-        let mut stamped: BTreeMap<Column, Vec<(u32, u64)>> = BTreeMap::new();
-        for segment in 0..SEGMENTS {
-            follower.replica.table.for_each_in_segment(segment, |hash, stamp, columns| {
-                for column in columns.iter() {
-                    stamped.entry(column).or_default().push((stamp, hash));
-                }
-            });
-        }
-        let shares = stamped.into_iter().map(|(column, mut hashes)| {
-            hashes.sort_unstable();
-            let mut share = Share::default();
-            hashes.iter().for_each(|(_, hash)| share.recency.touch(*hash));
-            (column, share)
-        });
         Self {
             publisher: Publisher::new(store, keys),
-            shares: shares.collect(),
-            usage: BTreeMap::new(),
+            shares: Shares::of(&follower.replica.table),
             snapshot: None,
             settings,
             active_rows: Vec::new(),
@@ -249,9 +214,8 @@ impl Applier {
         if let Some((old, ..)) = old
             && old != column
         {
-            self.shares.remove(&old);
+            self.shares.drop_column(old);
         }
-        self.shares.entry(column).or_default();
         self.tell(follower, &TableOp::Endpoint { column, since, record: record.clone() });
     }
 
@@ -269,8 +233,7 @@ impl Applier {
 
     fn remove(&mut self, follower: &mut Follower, id: EndpointId) {
         if let Some(known) = follower.replica.roster.get(id) {
-            self.shares.remove(&known.column);
-            self.usage.remove(&id);
+            self.shares.drop_endpoint(id, known.column);
             self.tell(follower, &TableOp::Remove(id));
         }
     }
@@ -288,28 +251,27 @@ impl Applier {
             }
             Message::Unpicked { column, chain } => {
                 let chain = chain.to_vec();
-                if let Some(share) = self.shares.get_mut(column) {
-                    chain.iter().for_each(|hash| share.recency.remove(*hash));
+                if self.shares.forget(*column, &chain) {
                     self.evict(follower, *column, &chain);
                 }
             }
             Message::Usage { endpoint, prompt_bytes, prompt_tokens } => {
-                self.learn_ratio(follower, *endpoint, *prompt_bytes, *prompt_tokens);
+                let id = *endpoint;
+                if follower.replica.roster.get(id).is_some()
+                    && let Some(milli) = self.shares.learn(id, *prompt_bytes, *prompt_tokens)
+                {
+                    self.tell(follower, &TableOp::BytesPerToken { id, milli });
+                }
             }
             Message::Trap => {}
         }
     }
 
     fn insert(&mut self, follower: &mut Follower, column: Column, chain: &[u64], now_ms: u64) {
-        let Some(capacity) = self.capacity(&follower.replica, column) else { return };
-        // A column that was empty when the role was taken over has no list yet.
-        let share = self.shares.entry(column).or_default();
-        // Tail first, as the engine frees them: the head of a prompt is dropped last.
-        chain.iter().rev().for_each(|hash| share.recency.touch(*hash));
-        let mut dropped = Vec::new();
-        while share.recency.len() > capacity {
-            dropped.extend(share.recency.pop_oldest());
-        }
+        let roster = &follower.replica.roster;
+        let Some(endpoint) = roster.by_column(column) else { return };
+        let capacity = shares::capacity(endpoint, roster.len(), self.settings.max_blocks);
+        let dropped = self.shares.touch(column, chain, capacity);
         #[allow(clippy::cast_possible_truncation)]
         let stamp = (now_ms >> 6) as u32;
         // What every VM knows already is not told again: of a conversation's next turn only the new blocks.
@@ -330,48 +292,6 @@ impl Applier {
         for hashes in hashes.chunks(HASHES_PER_OP) {
             let hashes = HashList::Slice(hashes);
             self.tell(follower, &TableOp::Evict { column, hashes });
-        }
-    }
-
-    /// How many byte blocks fit the endpoint's KV cache, at its own bytes per token.
-    fn capacity(&self, replica: &Replica, column: Column) -> Option<usize> {
-        let endpoint = replica.roster.by_column(column)?;
-        let tokens = endpoint.record.kv_tokens().unwrap_or(DEFAULT_KV_TOKENS);
-        #[allow(clippy::cast_precision_loss)]
-        let bytes = tokens as f64 * f64::from(endpoint.bytes_per_token);
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss
-        )]
-        let blocks = (bytes / BLOCK_BYTES as f64) as usize;
-        let fair_share = self.settings.max_blocks.checked_div(replica.roster.len())?;
-        Some(blocks.min(fair_share).max(1))
-    }
-
-    fn learn_ratio(
-        &mut self,
-        follower: &mut Follower,
-        id: EndpointId,
-        prompt_bytes: u64,
-        prompt_tokens: u32,
-    ) {
-        // Short prompts are mostly template, which the bytes do not show.
-        if prompt_tokens < 64 || follower.replica.roster.get(id).is_none() {
-            return;
-        }
-        let usage = self.usage.entry(id).or_default();
-        #[allow(clippy::cast_precision_loss)]
-        {
-            usage.bytes = usage.bytes * 0.95 + prompt_bytes as f64;
-        }
-        usage.tokens = usage.tokens * 0.95 + f64::from(prompt_tokens);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let milli = (usage.bytes / usage.tokens * 1000.0) as u32;
-        // Told only when it moved by more than 2%.
-        if milli.abs_diff(usage.published_milli) > usage.published_milli / 50 {
-            usage.published_milli = milli;
-            self.tell(follower, &TableOp::BytesPerToken { id, milli });
         }
     }
 

@@ -9,6 +9,7 @@ mod message;
 mod publisher;
 mod request;
 mod row_slot;
+mod shares;
 mod state;
 mod store;
 

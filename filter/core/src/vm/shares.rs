@@ -1,0 +1,145 @@
+//! What each endpoint is believed to hold, as long as our own picks stand in for its events: as much as its
+//! engine's KV cache has room for, the least recently used dropped first. Only the applier keeps this.
+
+use crate::prefix_table::{PrefixTable, RecencyList};
+use crate::replica::EndpointState;
+use std::collections::BTreeMap;
+use warmroute_shared_state::checkpoint::SEGMENTS;
+use warmroute_shared_state::endpoint::EndpointId;
+use warmroute_shared_state::frame::Column;
+use warmroute_shared_state::prefix::BLOCK_BYTES;
+
+/// KV tokens of an endpoint that does not report its capacity: llm-d's default of 31,250 blocks of 16.
+const DEFAULT_KV_TOKENS: u64 = 500_000;
+
+/// Shorter prompts are mostly template, which the hashed bytes do not show.
+const MIN_PROMPT_TOKENS: u32 = 64;
+
+/// How much the sums of the past weigh against the newest prompt.
+const MEMORY: f64 = 0.95;
+
+/// Order of use for each column, and bytes per token for each endpoint.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    recency: BTreeMap<Column, RecencyList>,
+    usage: BTreeMap<EndpointId, UsageRatio>,
+}
+
+/// Bytes and tokens of one endpoint's prompts, older ones counting less.
+#[derive(Debug, Default)]
+struct UsageRatio {
+    bytes: f64,
+    tokens: f64,
+    told_milli: u32,
+}
+
+impl Shares {
+    /// Rebuilds the order of use from the stamps in a table.
+    pub(super) fn of(table: &PrefixTable) -> Self {
+        let mut stamped: BTreeMap<Column, Vec<(u32, u64)>> = BTreeMap::new();
+        for segment in 0..SEGMENTS {
+            table.for_each_in_segment(segment, |hash, stamp, columns| {
+                for column in columns.iter() {
+                    stamped.entry(column).or_default().push((stamp, hash));
+                }
+            });
+        }
+        let mut shares = Self::default();
+        for (column, mut hashes) in stamped {
+            hashes.sort_unstable();
+            let list = shares.recency.entry(column).or_default();
+            hashes.iter().for_each(|(_, hash)| list.touch(*hash));
+        }
+        shares
+    }
+
+    /// A prompt with this chain went to the column, which has room for `capacity` blocks. Returns what it
+    /// dropped for it.
+    pub(super) fn touch(&mut self, column: Column, chain: &[u64], capacity: usize) -> Vec<u64> {
+        let list = self.recency.entry(column).or_default();
+        // Tail first, as the engine frees them: the head of a prompt is dropped last.
+        chain.iter().rev().for_each(|hash| list.touch(*hash));
+        let mut dropped = Vec::new();
+        while list.len() > capacity {
+            dropped.extend(list.pop_oldest());
+        }
+        dropped
+    }
+
+    /// These blocks did not get there after all. Whether there is such a column.
+    pub(super) fn forget(&mut self, column: Column, chain: &[u64]) -> bool {
+        let Some(list) = self.recency.get_mut(&column) else { return false };
+        chain.iter().for_each(|hash| list.remove(*hash));
+        true
+    }
+
+    /// The column's endpoint starts anew on another one.
+    pub(super) fn drop_column(&mut self, column: Column) {
+        self.recency.remove(&column);
+    }
+
+    /// The endpoint is gone.
+    pub(super) fn drop_endpoint(&mut self, id: EndpointId, column: Column) {
+        self.drop_column(column);
+        self.usage.remove(&id);
+    }
+
+    /// Learns how many bytes a token stands for. Returns the ratio in thousandths if it moved by more than 2%
+    /// since it was last returned.
+    pub(super) fn learn(&mut self, id: EndpointId, bytes: u64, tokens: u32) -> Option<u32> {
+        if tokens < MIN_PROMPT_TOKENS {
+            return None;
+        }
+        let usage = self.usage.entry(id).or_default();
+        #[allow(clippy::cast_precision_loss)]
+        let bytes = bytes as f64;
+        usage.bytes = usage.bytes * MEMORY + bytes;
+        usage.tokens = usage.tokens * MEMORY + f64::from(tokens);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let milli = (usage.bytes / usage.tokens * 1000.0) as u32;
+        let moved = milli.abs_diff(usage.told_milli) > usage.told_milli / 50;
+        if moved {
+            usage.told_milli = milli;
+        }
+        moved.then_some(milli)
+    }
+}
+
+/// How many byte blocks fit the endpoint's KV cache, at its own bytes per token; at most its equal part of
+/// `max_blocks` among `endpoints`.
+pub(super) fn capacity(endpoint: &EndpointState, endpoints: usize, max_blocks: usize) -> usize {
+    let tokens = endpoint.record.kv_tokens().unwrap_or(DEFAULT_KV_TOKENS);
+    #[allow(clippy::cast_precision_loss)]
+    let blocks = tokens as f64 * f64::from(endpoint.bytes_per_token) / BLOCK_BYTES as f64;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let blocks = blocks as usize;
+    let equal_part = max_blocks.checked_div(endpoints).unwrap_or(max_blocks);
+    blocks.min(equal_part).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: EndpointId = EndpointId(1);
+
+    crate::tests! {
+        fn the_ratio_is_told_when_it_moved() {
+            let mut shares = Shares::default();
+            assert_eq!(shares.learn(A, 100, 10), None, "too short to say");
+            assert_eq!(shares.learn(A, 400, 100), Some(4000));
+            assert_eq!(shares.learn(A, 401, 100), None);
+            assert!(shares.learn(A, 200, 100).is_some_and(|milli| (2000..4000).contains(&milli)));
+            assert_eq!(shares.learn(A, u64::MAX, u32::MAX).map(|milli| milli > 0), Some(true));
+        }
+
+        fn what_exceeds_the_room_is_dropped_from_the_tail_of_the_oldest() {
+            let mut shares = Shares::default();
+            assert!(shares.touch(Column(0), &[1, 2, 3], 5).is_empty());
+            assert_eq!(shares.touch(Column(0), &[4, 5, 6], 5), [3]);
+            assert!(shares.touch(Column(0), &[1], 5).is_empty());
+            assert_eq!(shares.touch(Column(0), &[7, 8], 4), [2, 6, 5]);
+            assert!(!shares.forget(Column(1), &[1]));
+        }
+    }
+}
