@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 pub mod access_log;
+pub mod background_load;
 pub mod client;
 pub mod listener_file;
 pub mod prompts;
@@ -15,5 +16,6 @@ pub mod raw_client;
 pub mod scripted_engine;
 pub mod stack;
 pub mod state;
+pub mod workers;
 
 pub use stack::{AgentPresence, Endpoint, Setup, Stack};

@@ -1,0 +1,1 @@
+//! The VM that holds the applier's role traps.
