@@ -10,6 +10,8 @@
 pub mod access_log;
 pub mod background_load;
 pub mod client;
+pub mod echo_engine;
+pub mod h2_client;
 pub mod listener_file;
 pub mod prompts;
 pub mod raw_client;

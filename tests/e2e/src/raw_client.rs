@@ -104,20 +104,36 @@ impl RawClient {
     /// When the connection ends first, or what comes is not HTTP.
     pub async fn head(&mut self) -> io::Result<ResponseHead> {
         loop {
-            let end = loop {
-                if let Some(at) = find(&self.read, b"\r\n\r\n") {
-                    break at;
-                }
-                self.fill().await?;
-            };
-            let text = String::from_utf8_lossy(&self.read[..end]).into_owned();
-            self.read.drain(..end + 4);
-            let head = parse_head(&text)?;
+            let head = self.any_head().await?;
             if head.status >= 200 {
                 self.body = framing(&head)?;
                 return Ok(head);
             }
         }
+    }
+
+    /// Waits for an interim response, such as 100, which has no body.
+    ///
+    /// # Errors
+    /// When the connection ends first, or what comes is not HTTP or is the final response.
+    pub async fn interim(&mut self) -> io::Result<ResponseHead> {
+        let head = self.any_head().await?;
+        if head.status >= 200 {
+            return Err(garbled("an interim response", &head.status.to_string()));
+        }
+        Ok(head)
+    }
+
+    async fn any_head(&mut self) -> io::Result<ResponseHead> {
+        let end = loop {
+            if let Some(at) = find(&self.read, b"\r\n\r\n") {
+                break at;
+            }
+            self.fill().await?;
+        };
+        let text = String::from_utf8_lossy(&self.read[..end]).into_owned();
+        self.read.drain(..end + 4);
+        parse_head(&text)
     }
 
     /// The next bytes of the body, chunked encoding taken off; none once it is complete.
