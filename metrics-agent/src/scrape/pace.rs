@@ -11,6 +11,8 @@ pub const FLOOR: Duration = Duration::from_millis(50);
 const DURATIONS: u32 = 20;
 /// However slow scrapes are, one begins this often: load older than this is no load.
 const CEILING: Duration = Duration::from_secs(10);
+/// Longest wait of a new endpoint for its first scrape.
+const FIRST_CEILING: Duration = Duration::from_millis(500);
 /// Longest pause before an endpoint that does not answer is tried again.
 const RETRY_CEILING: Duration = Duration::from_secs(1);
 
@@ -36,11 +38,12 @@ impl Pace {
         self.interval
     }
 
-    /// Where in its interval the first scrape lies, for `random` from all of `u64`: endpoints
-    /// that appear together are not scraped together.
+    /// When the first scrape begins, for `random` from all of `u64`: endpoints that appear together
+    /// are not scraped together, but none waits long, since it gets no request before.
     #[must_use]
     pub fn first(&self, random: u64) -> Duration {
-        let nanos = u64::try_from(self.base.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let spread = self.base.min(FIRST_CEILING);
+        let nanos = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX).max(1);
         Duration::from_nanos(random % nanos)
     }
 
@@ -104,10 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_scrape_lies_inside_the_interval() {
+    fn the_first_scrape_lies_inside_the_interval_and_is_never_far() {
         let pace = Pace::new(ms(50));
-        for random in [0, 1, u64::MAX / 3, u64::MAX] {
+        let seldom = Pace::new(ms(60_000));
+        for random in [0, 1, 499_999_999, u64::MAX / 3, u64::MAX] {
             assert!(pace.first(random) < ms(50));
+            assert!(seldom.first(random) < ms(500));
         }
         assert_ne!(pace.first(7), pace.first(8));
     }
