@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -139,12 +140,18 @@ impl Stack {
     /// # Errors
     /// When something does not start; what had started is ended again.
     pub async fn start(setup: Setup) -> Result<Self> {
+        let dir = RunDir::new()?;
+        let stack = Self::start_in(dir, setup).await?;
+        stack.dir.keep(false);
+        Ok(stack)
+    }
+
+    async fn start_in(dir: RunDir, setup: Setup) -> Result<Self> {
         let root = workspace_root()?;
         let mut programs = Programs::find(&root)?;
         if setup.fault_injection {
             programs.wasm = module_with_faults(&root)?;
         }
-        let dir = RunDir::new()?;
         let ports = Ports::free()?;
         let mut options = SimulatorOptions::new(setup.replicas);
         MODEL.clone_into(&mut options.model);
@@ -294,7 +301,12 @@ impl Stack {
         what: &str,
         condition: impl AsyncFn() -> Option<T>,
     ) -> Result<T> {
-        Ok(warmroute_demo::processes::wait_until(what, limit, self.dir(), condition).await?)
+        let waited =
+            warmroute_demo::processes::wait_until(what, limit, self.dir(), condition).await;
+        if waited.is_err() {
+            self.dir.keep(true);
+        }
+        Ok(waited?)
     }
 }
 
@@ -378,28 +390,35 @@ fn write_endpoints(dir: &Path, endpoints: &[Endpoint]) -> Result<()> {
     Ok(())
 }
 
-/// The folder of a run: gone afterwards, unless the test failed.
-struct RunDir(Option<tempfile::TempDir>, PathBuf);
+/// The folder of a run: gone afterwards, unless something went wrong.
+struct RunDir {
+    dir: Option<tempfile::TempDir>,
+    path: PathBuf,
+    keep: AtomicBool,
+}
 
 impl RunDir {
+    /// A new folder, to be kept until it is known that all goes well.
     fn new() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("warmroute-e2e-").tempdir()?;
         let path = dir.path().canonicalize()?;
-        Ok(Self(Some(dir), path))
+        Ok(Self { dir: Some(dir), path, keep: AtomicBool::new(true) })
     }
 
     fn path(&self) -> &Path {
-        &self.1
+        &self.path
+    }
+
+    fn keep(&self, keep: bool) {
+        self.keep.store(keep, Ordering::Relaxed);
     }
 }
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        if std::thread::panicking()
-            && let Some(dir) = self.0.take()
-        {
-            let kept = dir.keep();
-            eprintln!("configuration and logs of the failed test: {}", kept.display());
+        let keep = std::thread::panicking() || self.keep.load(Ordering::Relaxed);
+        if let Some(dir) = self.dir.take().filter(|_| keep) {
+            eprintln!("configuration and logs of the failed test: {}", dir.keep().display());
         }
     }
 }

@@ -1,0 +1,143 @@
+//! Endpoints come, go and move under load, by the agent's YAML alone.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::background_load::{Load, Outcome};
+use e2e::client::{Request, send};
+use e2e::prompts::{chat, fresh_text};
+use e2e::{Endpoint, Setup, Stack};
+use serde_json::json;
+use tokio::time::Instant;
+
+const CLIENTS: usize = 6;
+
+async fn stack() -> Result<Stack> {
+    Stack::start(Setup::new(3, 2).simulator(&["--time-scale", "5"])).await
+}
+
+/// One more simulated engine, which nobody knows yet.
+async fn one_more(stack: &Stack) -> Result<SocketAddr> {
+    let answer = stack.simulator.order("/replicas", &json!({"port": 0})).await?.json();
+    Ok(answer["endpoint"].as_str().context("no endpoint")?.parse()?)
+}
+
+/// Requests that ever arrived at an engine.
+async fn arrived(stack: &Stack, address: SocketAddr) -> Result<u64> {
+    let engines = stack.engines().await?;
+    let engine = engines.iter().find(|engine| engine.endpoint == address.to_string());
+    Ok(engine.with_context(|| format!("{address} is gone"))?.arrived)
+}
+
+/// Waits until `count` more requests of the load are over.
+async fn go_on(stack: &Stack, load: &Load, count: usize) -> Result<()> {
+    let target = load.done() + count;
+    let over = async || (load.done() >= target).then_some(());
+    stack.until(&format!("{count} more requests"), over).await
+}
+
+fn failed(outcomes: &[Outcome]) -> Vec<&Outcome> {
+    outcomes.iter().filter(|outcome| !outcome.fine()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_is_added_and_another_removed_without_a_failed_request() -> Result<()> {
+    let stack = stack().await?;
+    let load = Load::on_new_connections(stack.listen(), CLIENTS);
+    go_on(&stack, &load, 50).await?;
+
+    let address = one_more(&stack).await?;
+    let mut endpoints = stack.simulated();
+    endpoints.push(Endpoint { name: "engine-3".to_owned(), address });
+    stack.write_endpoints(&endpoints)?;
+    let picked = async || arrived(&stack, address).await.ok().filter(|&count| count > 0);
+    stack.until("the new endpoint is picked", picked).await?;
+
+    let removed = endpoints.remove(1);
+    let written = Instant::now();
+    stack.write_endpoints(&endpoints)?;
+    stack.wait_ready(3).await?;
+    // What was picked just before may still arrive; two seconds after the change nothing may.
+    tokio::time::sleep_until(written + Duration::from_secs(2)).await;
+    let before = arrived(&stack, removed.address).await?;
+    assert!(before > 0, "the removed endpoint had never been picked");
+    go_on(&stack, &load, 300).await?;
+    assert_eq!(arrived(&stack, removed.address).await?, before, "picked after its removal");
+
+    let outcomes = load.stop().await;
+    assert!(failed(&outcomes).is_empty(), "{:?}", failed(&outcomes));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_at_a_new_address_starts_cold_without_a_failed_request() -> Result<()> {
+    let stack = stack().await?;
+    let load = Load::on_new_connections(stack.listen(), CLIENTS);
+    // A prompt that the endpoint holds which is going to move.
+    let moving = stack.simulated().remove(2);
+    let mut tries = 0;
+    let prompt = loop {
+        let prompt = chat(&fresh_text(4000), 2);
+        let answer = send(stack.listen(), &Request::chat(&prompt)).await?;
+        if answer.engine() == Some(moving.address.to_string().as_str()) {
+            break prompt;
+        }
+        tries += 1;
+        ensure!(tries < 200, "{} of {} equal endpoints is never picked", moving.name, 3);
+    };
+    send(stack.listen(), &Request::chat(&prompt).id("before")).await?;
+    let log = stack.access("before").await?;
+    assert_eq!(log.endpoint, Some(moving.address.to_string()));
+    assert!(log.matched_tokens() > Some(0), "{log:?}");
+
+    let address = one_more(&stack).await?;
+    let mut endpoints = stack.simulated();
+    endpoints[2].address = address;
+    let written = Instant::now();
+    stack.write_endpoints(&endpoints)?;
+    let moved = async || {
+        let state = stack.filter_state().await.ok()?;
+        let endpoint = state.endpoint(&moving.name)?;
+        (endpoint.ready && endpoint.address == address.to_string()).then_some(())
+    };
+    stack.until("the endpoint has its new address", moved).await?;
+    send(stack.listen(), &Request::chat(&prompt).id("after")).await?;
+    let log = stack.access("after").await?;
+    // Nobody else ever had it.
+    assert_eq!((log.matched_tokens(), log.reason.as_deref()), (Some(0), Some("load")), "{log:?}");
+
+    let picked = async || arrived(&stack, address).await.ok().filter(|&count| count > 0);
+    stack.until("the new address is picked", picked).await?;
+    tokio::time::sleep_until(written + Duration::from_secs(2)).await;
+    let before = arrived(&stack, moving.address).await?;
+    go_on(&stack, &load, 300).await?;
+    assert_eq!(arrived(&stack, moving.address).await?, before, "the old address is still picked");
+
+    let outcomes = load.stop().await;
+    assert!(failed(&outcomes).is_empty(), "{:?}", failed(&outcomes));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_dead_endpoint_only_what_it_worked_on_fails() -> Result<()> {
+    let stack = stack().await?;
+    let load = Load::on_new_connections(stack.listen(), CLIENTS);
+    go_on(&stack, &load, 50).await?;
+    let mut endpoints = stack.simulated();
+    let dead = endpoints.remove(0);
+    stack.simulator.fault(&json!({"replica": 0, "fault": "crash_midstream_silent"})).await?;
+    stack.write_endpoints(&endpoints)?;
+    stack.wait_ready(2).await?;
+    go_on(&stack, &load, 200).await?;
+    let outcomes = load.stop().await;
+
+    let engines = stack.engines().await?;
+    let engine = engines.iter().find(|engine| engine.endpoint == dead.address.to_string());
+    let engine = engine.context("the dead engine is not listed")?;
+    assert!(!engine.accepts && engine.arrived > 0);
+    let lost = engine.requests.iter().filter(|request| request.outcome != "finished").count();
+    let failed = failed(&outcomes);
+    assert!(failed.len() <= lost, "{lost} were lost, but these failed: {failed:?}");
+    Ok(())
+}
