@@ -2,9 +2,10 @@
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::error;
+use tracing::{error, warn};
 use tracing_subscriber::filter::LevelFilter;
 use warmroute_agent::cli::{Cli, Command, RunArgs};
 use warmroute_agent::{app, check};
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
                 .with_max_level(LevelFilter::from_level(args.log_level))
                 .with_writer(std::io::stderr)
                 .init();
+            raise_descriptor_limit();
             match run(args) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
@@ -32,6 +34,15 @@ fn main() -> ExitCode {
                 }
             }
         }
+    }
+}
+
+/// Each endpoint and each Envoy takes a descriptor, and many systems begin with 1024.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        warn!(%error, "the limit of file descriptors stays as it is");
     }
 }
 

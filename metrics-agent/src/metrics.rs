@@ -19,10 +19,16 @@ enum ScrapeResult {
     unreadable,
     no_answer,
     refused,
+    untried,
 }
 
-const SCRAPE_RESULTS: [ScrapeResult; 4] =
-    [ScrapeResult::ok, ScrapeResult::unreadable, ScrapeResult::no_answer, ScrapeResult::refused];
+const SCRAPE_RESULTS: [ScrapeResult; 5] = [
+    ScrapeResult::ok,
+    ScrapeResult::unreadable,
+    ScrapeResult::no_answer,
+    ScrapeResult::refused,
+    ScrapeResult::untried,
+];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ScrapeLabels {
@@ -172,6 +178,7 @@ impl Metrics {
             Outcome::Unreadable => ScrapeResult::unreadable,
             Outcome::NoAnswer => ScrapeResult::no_answer,
             Outcome::Refused => ScrapeResult::refused,
+            Outcome::Untried => ScrapeResult::untried,
         };
         let labels = ScrapeLabels { endpoint: name.to_owned(), result };
         self.scrapes.get_or_create(&labels).inc();
@@ -253,6 +260,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
+        metrics.scraped("default/a", &Outcome::Untried, 0.001);
+        metrics.scraped("default/a", &Outcome::Unreadable, 0.001);
         metrics.forget("default/a");
         let text = metrics.encode(census, 7, 3).unwrap();
         assert!(!text.contains("default/a") && text.contains("default/b"));

@@ -8,7 +8,8 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header;
 use hyper_util::rt::TokioIo;
-use std::io::ErrorKind;
+use rustix::io::Errno;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -18,16 +19,18 @@ use tokio::time::{Instant, timeout_at};
 pub const MAX_BODY_BYTES: usize = 2 << 20;
 
 /// How a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetch {
+    /// This machine had no means to ask: no file descriptor or memory was left.
+    Untried,
     /// Nobody listens, or a fresh connection was reset before any answer.
     Refused,
-    /// No answer in time, or none that is HTTP, or the fault is on our side.
+    /// No answer in time, or none that is HTTP, or there is no way to the host.
     NoAnswer,
     /// An answer without a whole body, or of another status than 200.
     Unreadable,
-    /// Status 200 and the body is in [`Client::body`].
-    Body,
+    /// The body of an answer of status 200.
+    Body(Vec<u8>),
 }
 
 enum Sent {
@@ -41,20 +44,13 @@ pub struct Client {
     address: SocketAddr,
     host: String,
     sender: Option<SendRequest<Empty<Bytes>>>,
-    body: Vec<u8>,
 }
 
 impl Client {
     /// A client for one endpoint; connects to nothing yet.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, host: address.to_string(), sender: None, body: Vec::new() }
-    }
-
-    /// The body of the last [`Fetch::Body`].
-    #[must_use]
-    pub fn body(&self) -> &[u8] {
-        &self.body
+        Self { address, host: address.to_string(), sender: None }
     }
 
     /// Gets `path` within `timeout`, connecting included.
@@ -116,15 +112,16 @@ impl Client {
     ) -> Fetch {
         let ok = response.status() == hyper::StatusCode::OK;
         let mut body = response.into_body();
-        self.body.clear();
+        // Not kept for the next scrape: bodies of thousands of endpoints would all stay in memory.
+        let mut bytes = Vec::new();
         let whole = timeout_at(deadline, async {
             while let Some(frame) = body.frame().await {
                 let Ok(frame) = frame else { return false };
                 let Some(data) = frame.data_ref() else { continue };
-                if self.body.len().saturating_add(data.len()) > MAX_BODY_BYTES {
+                if bytes.len().saturating_add(data.len()) > MAX_BODY_BYTES {
                     return false;
                 }
-                self.body.extend_from_slice(data);
+                bytes.extend_from_slice(data);
             }
             true
         });
@@ -132,12 +129,12 @@ impl Client {
             self.sender = None;
             return Fetch::Unreadable;
         }
-        if ok { Fetch::Body } else { Fetch::Unreadable }
+        if ok { Fetch::Body(bytes) } else { Fetch::Unreadable }
     }
 }
 
 async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, Fetch> {
-    let stream = TcpStream::connect(address).await.map_err(|error| refusal(error.kind()))?;
+    let stream = TcpStream::connect(address).await.map_err(|error| not_connected(&error))?;
     let (sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|_| Fetch::Refused)?;
     // Ends by itself when the sender is dropped or the peer closes.
@@ -147,14 +144,40 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, Fetch
     Ok(sender)
 }
 
-/// Whether a failed connect speaks of the endpoint, or may be our own lack of descriptors, ports
-/// or a route.
-fn refusal(kind: ErrorKind) -> Fetch {
-    match kind {
+/// What a failed connect says of the endpoint, if anything.
+fn not_connected(error: &io::Error) -> Fetch {
+    if let Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) =
+        Errno::from_io_error(error)
+    {
+        return Fetch::Untried;
+    }
+    match error.kind() {
         ErrorKind::ConnectionRefused
         | ErrorKind::ConnectionReset
         | ErrorKind::ConnectionAborted
         | ErrorKind::HostUnreachable => Fetch::Refused,
         _ => Fetch::NoAnswer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_of_this_machine_is_not_the_endpoints() {
+        let cases = [
+            (Errno::MFILE, Fetch::Untried),
+            (Errno::NFILE, Fetch::Untried),
+            (Errno::NOBUFS, Fetch::Untried),
+            (Errno::NOMEM, Fetch::Untried),
+            (Errno::CONNREFUSED, Fetch::Refused),
+            (Errno::HOSTUNREACH, Fetch::Refused),
+            (Errno::NETUNREACH, Fetch::NoAnswer),
+            (Errno::TIMEDOUT, Fetch::NoAnswer),
+        ];
+        for (errno, expected) in cases {
+            assert_eq!(not_connected(&errno.into()), expected, "{errno:?}");
+        }
     }
 }

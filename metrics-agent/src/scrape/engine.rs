@@ -255,6 +255,8 @@ mod tests {
         for text in ["", "\n", "# HELP x\n", "<html>500</html>\n", "up 1\n", "vllm:other 1\n"] {
             assert_eq!(vllm(text), None, "{text}");
         }
+        // What gzip makes of a page: we never ask for it.
+        assert_eq!(read(b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03+\xcb\xc9\n", &VLLM), None);
         let cut = &UNDER_LOAD[..40];
         assert_eq!(vllm(cut), None);
     }

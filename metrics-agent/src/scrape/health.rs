@@ -11,6 +11,8 @@ use warmroute_shared_state::endpoint::{Availability, Load};
 /// How one scrape ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Outcome {
+    /// We could not ask, by a fault of our own: nothing is learned, the signals age.
+    Untried,
     /// Nobody listens, or the connection was reset before any answer.
     Refused,
     /// No answer in time.
@@ -76,6 +78,7 @@ impl Health {
     /// scraped seldom, would lose them between two good scrapes.
     pub fn apply(&mut self, outcome: Outcome, began: Instant, now: Instant, interval: Duration) {
         match outcome {
+            Outcome::Untried => {}
             Outcome::Refused => self.go_out(now),
             Outcome::NoAnswer => {
                 self.unanswered = self.unanswered.saturating_add(1);
@@ -140,7 +143,8 @@ impl Health {
     }
 
     /// Changes when the engine was restarted or was out: start time in milliseconds, then the
-    /// number of outages since that start in the low 16 bits. A restarted agent finds the same.
+    /// number of outages since that start in the low 16 bits. A restarted agent finds the same for
+    /// an engine that was not out since it started: outages are counted in memory.
     #[must_use]
     pub fn generation(&self) -> u64 {
         let start = self.start.map_or(0, StartTime::millis);
@@ -197,13 +201,13 @@ mod tests {
 
     #[test]
     fn availability_and_generation_follow_the_outcomes() {
-        use Outcome::{NoAnswer, Refused, Unreadable};
+        use Outcome::{NoAnswer, Refused, Unreadable, Untried};
         let (up, out) = (Some(Availability::Ready), Some(Availability::Out));
         let (g1, g2) = (1u64 << 16, 2u64 << 16);
         let s1 = scraped(1, 0.0);
         let s2 = scraped(2, 0.0);
         type Case<'a> = (&'a str, &'a [Outcome], &'a [(Option<Availability>, u64)]);
-        let cases: [Case<'_>; 10] = [
+        let cases: [Case<'_>; 12] = [
             ("one refusal", &[s1, Refused, s1], &[(up, g1), (out, g1), (up, g1 + 1)]),
             (
                 "silence",
@@ -225,6 +229,8 @@ mod tests {
                 &[s1, NoAnswer, NoAnswer, Unreadable, NoAnswer],
                 &[(up, g1); 5],
             ),
+            ("our own fault", &[s1, Untried, NoAnswer, Untried, NoAnswer, Untried], &[(up, g1); 6]),
+            ("our own fault from the start", &[Untried, Untried, Untried], &[(None, 0); 3]),
             ("restart unseen", &[s1, s2, s2], &[(up, g1), (up, g2), (up, g2)]),
             ("restart with outage", &[s1, Refused, s2], &[(up, g1), (out, g1), (up, g2)]),
             ("clock going back", &[s2, s1], &[(up, g2), (up, g2)]),
@@ -251,9 +257,14 @@ mod tests {
         let mut health = Health::new(LIMITS);
         health.apply(scraped(1, 7.0), start, start, INTERVAL);
         let waiting = |health: &Health| health.measured().unwrap().load.waiting;
-        for (millis, expected) in [(500, Some(7.0)), (2000, Some(7.0)), (2001, None)] {
+        let steps = [
+            (500, Outcome::Unreadable, Some(7.0)),
+            (2000, Outcome::Untried, Some(7.0)),
+            (2001, Outcome::Untried, None),
+        ];
+        for (millis, outcome, expected) in steps {
             let now = start + Duration::from_millis(millis);
-            health.apply(Outcome::Unreadable, now, now, INTERVAL);
+            health.apply(outcome, now, now, INTERVAL);
             assert_eq!(waiting(&health), expected, "{millis} ms");
             assert_eq!(health.availability(), Some(Availability::Ready));
             assert_eq!(health.measured().unwrap().at, start, "age counts from the good scrape");

@@ -16,6 +16,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tracing::warn;
 use warmroute_shared_state::endpoint::EndpointId;
 
 /// How endpoints are scraped.
@@ -52,6 +53,7 @@ pub async fn run(
     let mut client = Client::new(address);
     let mut health = Health::new(settings.limits);
     let mut pace = Pace::new(settings.interval);
+    let mut untried = false;
     tokio::time::sleep(pace.first(RandomState::new().hash_one(id))).await;
     loop {
         let began = Instant::now();
@@ -59,9 +61,13 @@ pub async fn run(
         let now = Instant::now();
         let duration = now.saturating_duration_since(began);
         let pause = match outcome {
-            Outcome::Refused | Outcome::NoAnswer => pace.after_failure(),
+            Outcome::Untried | Outcome::Refused | Outcome::NoAnswer => pace.after_failure(),
             Outcome::Unreadable | Outcome::Read(_) => pace.after_answer(duration),
         };
+        if outcome == Outcome::Untried && !untried {
+            warn!(%address, "not scraped: no file descriptor or memory left, raise `ulimit -n`");
+        }
+        untried = outcome == Outcome::Untried;
         health.apply(outcome, began, now, pace.interval());
         let report = Report { id, outcome, duration, health: health.clone() };
         if reports.send(report).await.is_err() {
@@ -73,10 +79,11 @@ pub async fn run(
 
 async fn scrape(client: &mut Client, timeout: Duration) -> Outcome {
     match client.get("/metrics", timeout).await {
+        Fetch::Untried => Outcome::Untried,
         Fetch::Refused => Outcome::Refused,
         Fetch::NoAnswer => Outcome::NoAnswer,
         Fetch::Unreadable => Outcome::Unreadable,
-        Fetch::Body => match engine::read(client.body(), &engine::VLLM) {
+        Fetch::Body(body) => match engine::read(&body, &engine::VLLM) {
             Some(reading) => Outcome::Read(reading),
             None => Outcome::Unreadable,
         },

@@ -107,6 +107,28 @@ fn signals_stop_it_cleanly() {
 }
 
 #[test]
+fn it_takes_as_many_descriptors_as_it_may() {
+    let folder = Folder::new();
+    let config = folder.write("pool.yaml", "endpoints: []");
+    let mut child = Command::new("sh")
+        .args(["-c", "ulimit -Sn 64; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_warmroute-agent")])
+        .args(["run", "--listen", "127.0.0.1:0", "--config"])
+        .arg(&config)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.by_ref().any(|line| line.unwrap().contains("\"listening\"")));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let numbers: Vec<_> = files.split_whitespace().skip(3).take(2).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(numbers[0], numbers[1], "{files}");
+    assert_ne!(numbers[0], "64");
+}
+
+#[test]
 fn help_names_every_option_and_its_default() {
     let output = program().args(["run", "--help"]).output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
