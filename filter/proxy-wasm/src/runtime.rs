@@ -74,10 +74,13 @@ pub(crate) fn ensure(config: &PluginConfig) {
 
 impl Runtime {
     fn new(config: &PluginConfig) -> Self {
-        let incarnation = new_incarnation();
+        let (count, incarnation) = new_incarnation();
+        let vm = VmState::new(incarnation, config.settings());
+        // Envoy configures a VM that it throws away, then the main thread's, then the workers'.
+        let vm = if count > 2 { vm.reluctant() } else { vm };
         let vm_id = host::property(&["plugin_vm_id"]).unwrap_or_default();
         Self {
-            vm: VmState::new(incarnation, config.settings()),
+            vm,
             metrics: Metrics::define(),
             watchdog: Watchdog::default(),
             newest_root: 0,
@@ -175,9 +178,9 @@ impl Runtime {
     }
 }
 
-/// A number that no other VM of this Envoy has or had: a shared counter, mixed with the time in case the shared
-/// data was lost meanwhile.
-fn new_incarnation() -> u64 {
+/// How many VMs of this Envoy there were, this one included; and a number that no other one has or had: the
+/// count mixed with the time, in case the shared data was lost meanwhile.
+fn new_incarnation() -> (u64, u64) {
     const KEY: &str = "warmroute.incarnations";
     let mut count = 0;
     for _ in 0..100 {
@@ -188,7 +191,8 @@ fn new_incarnation() -> u64 {
             break;
         }
     }
-    chain_step(chain_step(ChainScope::default().root(), host::now_ns()), count).max(1)
+    let mixed = chain_step(chain_step(ChainScope::default().root(), host::now_ns()), count);
+    (count, mixed.max(1))
 }
 
 /// SplitMix64: enough for ties, and different in every VM by its seed.

@@ -228,11 +228,15 @@ impl Exchange {
             return;
         }
         let streams = reader.is_stream();
-        let first_token = reader.feed(slice).first_token;
+        // Comments (`: keep-alive`) come while the request still waits in the engine's queue.
+        let computed = reader.feed(slice).first_token || !streams;
+        if !computed {
+            return;
+        }
         if let Some(routed) = &mut self.routed {
             env.vm.answered(env.store, routed, env.now_ms);
         }
-        if self.record.ttft_ms.is_none() && (first_token || !streams) {
+        if self.record.ttft_ms.is_none() {
             self.record.ttft_ms = Some(env.now_ms.saturating_sub(self.started_ms));
         }
     }

@@ -228,6 +228,24 @@ crate::tests! {
         assert_eq!(again.split(',').next(), Some(&*second));
     }
 
+    fn a_comment_is_no_sign_that_the_prompt_is_computed() {
+        let mut host = Host::new(Some(1));
+        let (mut exchange, _) = host.routed(&chat(&"waiting ".repeat(60)));
+        let id = endpoint_record(0).id;
+        host.with(|env| {
+            exchange.on_response_headers(env, &ok(1, SSE), || None);
+            exchange.on_response_body(env, b": keep-alive\n\n");
+        });
+        assert_eq!(host.vm.ledger().counts(id).waiting, 1);
+        assert_eq!(exchange.record().ttft_ms, None);
+        host.with(|env| {
+            exchange.on_response_body(env, b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n");
+        });
+        let counts = host.vm.ledger().counts(id);
+        assert_eq!((counts.requests, counts.waiting, counts.uncached_tokens), (1, 0, 0));
+        assert!(exchange.record().ttft_ms.is_some());
+    }
+
     fn an_exchange_may_end_at_any_moment() {
         let body = chat(&"some prompt ".repeat(40));
         for events in 0..8 {

@@ -156,11 +156,11 @@ impl Ledger {
 
     fn drop_oldest_change(&mut self) {
         let Some((_, endpoint, change)) = self.changes.pop_front() else { return };
-        if let Some(pending) = self.pending.get_mut(&endpoint) {
-            *pending = pending.minus(change);
-            if *pending == Change::default() {
-                self.pending.remove(&endpoint);
-            }
+        // Missing is zero: later changes of the endpoint may just have cancelled each other out.
+        let pending = self.pending.entry(endpoint).or_default();
+        *pending = pending.minus(change);
+        if *pending == Change::default() {
+            self.pending.remove(&endpoint);
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::{Cas, Keys, SharedStore};
 use std::collections::VecDeque;
-use warmroute_shared_state::endpoint::EndpointId;
+use warmroute_shared_state::frame::Column;
 use warmroute_shared_state::wire::{Reader, WireError, Writer};
 
 /// How long an intent counts: frames carry the pick within a few milliseconds.
@@ -19,8 +19,8 @@ const INTENTS_KEPT: usize = 40;
 /// One recent pick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Intent {
-    /// Where it went.
-    pub(super) endpoint: EndpointId,
+    /// Where it went. A column and no endpoint: what the endpoint held in a former life does not count.
+    pub(super) column: Column,
     /// When, by Envoy's clock, in ms.
     pub(super) at_ms: u64,
     /// Hashes of the chain after 1, 2, 4, 8 … blocks, and after the last.
@@ -28,9 +28,9 @@ pub(super) struct Intent {
 }
 
 impl Intent {
-    /// The intent to send a prompt with this chain to `endpoint`.
+    /// The intent to send a prompt with this chain to the endpoint of `column`.
     #[must_use]
-    pub(super) fn new(endpoint: EndpointId, at_ms: u64, chain: &[u64]) -> Self {
+    pub(super) fn new(column: Column, at_ms: u64, chain: &[u64]) -> Self {
         let mut blocks = 1usize;
         let mut marks = Vec::new();
         while blocks < chain.len() {
@@ -42,7 +42,7 @@ impl Intent {
             let hash = chain.get(blocks.checked_sub(1)?)?;
             Some((u32::try_from(blocks).ok()?, *hash))
         };
-        Self { endpoint, at_ms, marks: marks.into_iter().filter_map(mark).collect() }
+        Self { column, at_ms, marks: marks.into_iter().filter_map(mark).collect() }
     }
 
     /// At least how many leading blocks of `chain` the intent's prompt shares.
@@ -88,6 +88,28 @@ impl IntentRing {
             self.intents.pop_front();
         }
         self.intents.push_back(intent);
+        self.write(store, keys)
+    }
+
+    /// The prompt with this chain went to the endpoint of column `to` after all. `false`: read again.
+    #[must_use]
+    pub(super) fn redirect(
+        mut self,
+        store: &dyn SharedStore,
+        keys: &Keys,
+        from: Column,
+        to: Column,
+        chain: &[u64],
+    ) -> bool {
+        for intent in &mut self.intents {
+            if intent.column == from && intent.shared_blocks(chain) == chain.len() {
+                intent.column = to;
+            }
+        }
+        self.write(store, keys)
+    }
+
+    fn write(&self, store: &dyn SharedStore, keys: &Keys) -> bool {
         store.set(&keys.intents, &encode(&self.intents), Some(self.cas)).is_ok()
     }
 }
@@ -95,7 +117,7 @@ impl IntentRing {
 fn encode(intents: &VecDeque<Intent>) -> Vec<u8> {
     let mut w = Writer::new();
     for intent in intents {
-        w.u64(intent.endpoint.0);
+        w.u16(intent.column.0);
         w.u64(intent.at_ms);
         w.u8(u8::try_from(intent.marks.len()).unwrap_or(u8::MAX));
         for (blocks, hash) in intent.marks.iter().take(usize::from(u8::MAX)) {
@@ -110,12 +132,12 @@ fn decode(bytes: &[u8]) -> Result<VecDeque<Intent>, WireError> {
     let mut r = Reader::new(bytes);
     let mut intents = VecDeque::new();
     while r.remaining() > 0 {
-        let (endpoint, at_ms, count) = (EndpointId(r.u64()?), r.u64()?, r.u8()?);
+        let (column, at_ms, count) = (Column(r.u16()?), r.u64()?, r.u8()?);
         let mut marks = Vec::with_capacity(usize::from(count));
         for _ in 0..count {
             marks.push((r.u32()?, r.u64()?));
         }
-        intents.push_back(Intent { endpoint, at_ms, marks });
+        intents.push_back(Intent { column, at_ms, marks });
     }
     Ok(intents)
 }
@@ -125,7 +147,8 @@ mod tests {
     use super::super::{MemoryStore, create_keys};
     use super::*;
 
-    const A: EndpointId = EndpointId(1);
+    const A: Column = Column(1);
+    const B: Column = Column(2);
 
     fn store() -> (MemoryStore, Keys) {
         let (store, keys) = (MemoryStore::default(), Keys::new(8));
@@ -160,6 +183,16 @@ mod tests {
             assert!(first.add(&store, &keys, Intent::new(A, 10, &[1])));
             assert!(!second.add(&store, &keys, Intent::new(A, 10, &[1])));
             assert_eq!(IntentRing::read(&store, &keys, 11).iter().count(), 1);
+        }
+
+        fn a_redirected_intent_counts_for_whoever_served() {
+            let (store, keys) = store();
+            for chain in [[1, 2], [1, 3]] {
+                assert!(IntentRing::read(&store, &keys, 0).add(&store, &keys, Intent::new(A, 0, &chain)));
+            }
+            assert!(IntentRing::read(&store, &keys, 0).redirect(&store, &keys, A, B, &[1, 3]));
+            let columns: Vec<_> = IntentRing::read(&store, &keys, 0).iter().map(|i| i.column).collect();
+            assert_eq!(columns, [A, B]);
         }
 
         fn intents_run_out_and_are_bounded() {

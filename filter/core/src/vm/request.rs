@@ -126,16 +126,18 @@ impl VmState {
                 if shared == 0 {
                     continue;
                 }
-                if let Some(candidate) = candidates.iter_mut().find(|c| c.id == intent.endpoint) {
+                let owner = self.follower.replica.roster.by_column(intent.column);
+                let owner = owner.map(|endpoint| endpoint.record.id);
+                if let Some(candidate) = candidates.iter_mut().find(|c| Some(c.id) == owner) {
                     candidate.matched_blocks = candidate.matched_blocks.max(shared);
                 }
             }
             let pick = pick(&self.profile, &candidates, prompt.chain.len(), random)?;
             let new_there = pick.matched_blocks < prompt.chain.len();
-            let endpoint = *pick.ranked.first()?;
+            let column = self.follower.replica.roster.get(*pick.ranked.first()?)?.column;
             chosen = Some(pick);
             if !new_there
-                || intents.add(store, &self.keys, Intent::new(endpoint, now_ms, &prompt.chain))
+                || intents.add(store, &self.keys, Intent::new(column, now_ms, &prompt.chain))
             {
                 break;
             }
@@ -218,6 +220,7 @@ impl VmState {
         for hash in new_there {
             self.follower.replica.table.remove(routed.column, *hash);
         }
+        self.redirect_intent(store, routed.column, column, &routed.prompt.chain, now_ms);
         let mut messages = Vec::new();
         if !new_there.is_empty() {
             let chain = HashList::Slice(new_there);
@@ -228,6 +231,26 @@ impl VmState {
         self.write_row(store, now_ms);
         let routed = Routed { flight, column, matched_blocks: held, matched_tokens, ..routed };
         (routed, messages)
+    }
+
+    /// The others shall not believe the first pick any longer.
+    fn redirect_intent(
+        &self,
+        store: &dyn SharedStore,
+        from: Column,
+        to: Column,
+        chain: &[u64],
+        now_ms: u64,
+    ) {
+        if chain.is_empty() {
+            return;
+        }
+        for _ in 0..INTENT_TRIES {
+            let intents = IntentRing::read(store, &self.keys, now_ms);
+            if intents.redirect(store, &self.keys, from, to, chain) {
+                return;
+            }
+        }
     }
 
     /// The request is over. `prompt_tokens` is what the engine counted, if it said. Returns what to send

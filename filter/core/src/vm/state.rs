@@ -10,6 +10,9 @@ use warmroute_shared_state::wire::WireError;
 /// A VM that serves requests leaves the role to one that does not (the main thread's), if there is one.
 const PATIENCE_MS: u64 = 500;
 
+/// At the start, how long a worker's VM leaves the role to the main thread's.
+const HEAD_START_MS: u64 = 150;
+
 /// How often the lease is renewed.
 const RENEW_MS: u64 = 300;
 
@@ -44,6 +47,8 @@ pub struct VmState {
     totals_cas: u32,
     applier: Option<Applier>,
     renewed_ms: u64,
+    reluctant: bool,
+    first_tick_ms: u64,
     pub(super) serves: bool,
     pub(super) profile: Profile,
 }
@@ -62,9 +67,18 @@ impl VmState {
             totals_cas: 0,
             applier: None,
             renewed_ms: 0,
+            reluctant: false,
+            first_tick_ms: u64::MAX,
             serves: false,
             profile: Profile::default(),
         }
+    }
+
+    /// This VM had rather leave the applier's role to another one at the start: it is a worker's.
+    #[must_use]
+    pub fn reluctant(mut self) -> Self {
+        self.reluctant = true;
+        self
     }
 
     /// At configuration time: creates the keys and reads what is there. Takes no slot and no role: Envoy
@@ -150,6 +164,7 @@ impl VmState {
 
     /// The regular work. Returns whether this VM is the applier afterwards.
     pub fn tick(&mut self, store: &dyn SharedStore, now_ms: u64) -> bool {
+        self.first_tick_ms = self.first_tick_ms.min(now_ms);
         self.hold_role(store, now_ms);
         self.refresh(store);
         self.write_row(store, now_ms);
@@ -165,6 +180,9 @@ impl VmState {
         if held && now_ms.saturating_sub(self.renewed_ms) < RENEW_MS && now_ms >= self.renewed_ms {
             return;
         }
+        if !held && self.reluctant && now_ms < self.first_tick_ms.saturating_add(HEAD_START_MS) {
+            return;
+        }
         let patience = if self.serves && !held { PATIENCE_MS } else { 0 };
         if !Lease::take(store, &self.keys, self.incarnation(), now_ms, patience) {
             self.lose_role();
@@ -172,6 +190,8 @@ impl VmState {
         }
         self.renewed_ms = now_ms;
         if !held {
+            // Own picks that were never published must not pass for what every VM knows.
+            self.follower.distrust();
             self.refresh(store);
             self.applier = Some(Applier::new(store, &self.keys, &self.follower, self.settings));
         }

@@ -458,6 +458,65 @@ mod workers {
             assert_eq!((second.endpoint(), second.matched_blocks), (first.endpoint(), 50));
         }
 
+        fn what_a_worker_picked_before_it_became_the_applier_is_told_too() {
+            let mut envoy = Envoy::new(2, 4);
+            let (first, message) = envoy.choose(1, &chain(1, 50)).unwrap();
+            envoy.now += 3000;
+            assert!(envoy.vms[1].tick(&envoy.store, envoy.now), "VM 0 is gone");
+            let message = message.unwrap();
+            let messages = core::iter::once(Message::decode(&message).unwrap());
+            envoy.vms[1].on_messages(&envoy.store, messages, envoy.now);
+            envoy.now += 2000;
+            let (second, _) = envoy.choose(2, &chain(1, 50)).unwrap();
+            assert_eq!((second.endpoint(), second.matched_blocks), (first.endpoint(), 50));
+        }
+
+        fn the_next_turn_follows_whoever_served_at_once() {
+            for _ in 0..10 {
+                let mut envoy = Envoy::new(2, 4);
+                let (routed, _) = envoy.choose(1, &chain(1, 50)).unwrap();
+                let served = routed.destinations[1].clone();
+                let (store, vm) = (&envoy.store, &mut envoy.vms[1]);
+                let (moved, messages) = vm.served_by(store, routed, &served, envoy.now);
+                envoy.tell_applier(&messages);
+                for worker in [1, 2] {
+                    let (next, _) = envoy.choose(worker, &[chain(1, 50), chain(2, 9)].concat()).unwrap();
+                    assert_eq!(next.endpoint(), moved.endpoint());
+                }
+            }
+        }
+
+        fn a_restarted_endpoint_is_cold_at_once_whatever_was_intended() {
+            let mut envoy = Envoy::new(2, 1);
+            envoy.choose(1, &chain(1, 50)).unwrap();
+            let mut restarted = record(0);
+            restarted.generation += 1;
+            let page = Page {
+                position: Position { epoch: 9, seq: 2 },
+                kind: PageKind::Delta { from_seq: 1 },
+                ops: vec![AgentOp::Endpoint(restarted)],
+            };
+            envoy.vms[0].on_page(&envoy.store, &page.encode(), envoy.now).unwrap();
+            let (next, _) = envoy.choose(2, &chain(1, 50)).unwrap();
+            assert_eq!(next.matched_blocks, 0);
+        }
+
+        fn a_workers_vm_leaves_the_role_to_the_main_threads_at_the_start() {
+            let store = MemoryStore::default();
+            let mut worker = VmState::new(1, Settings::default()).reluctant();
+            let mut main = VmState::new(2, Settings::default());
+            worker.attach(&store);
+            main.attach(&store);
+            assert!(!worker.tick(&store, NOW));
+            assert!(main.tick(&store, NOW + 20));
+            assert!(!worker.tick(&store, NOW + 500));
+            let mut alone = VmState::new(3, Settings::default()).reluctant();
+            let store = MemoryStore::default();
+            alone.attach(&store);
+            assert!(!alone.tick(&store, NOW));
+            assert!(alone.tick(&store, NOW + 150), "nobody else came");
+        }
+
         fn a_known_prefix_is_not_told_again() {
             let mut envoy = Envoy::new(2, 1);
             let (_, message) = envoy.choose(1, &chain(1, 500)).unwrap();
