@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -38,6 +39,22 @@ impl WorkerConnection {
     /// When it does not tell.
     pub async fn state(&mut self) -> Result<FilterState> {
         ask(&mut self.connection).await
+    }
+
+    /// Waits until the worker answers again after its VM trapped: Envoy loads none within a moment of the
+    /// last load. Returns the new VM's state.
+    ///
+    /// # Errors
+    /// When it does not within `limit`.
+    pub async fn reloaded(&mut self, limit: Duration) -> Result<FilterState> {
+        let since = Instant::now();
+        loop {
+            match self.state().await {
+                Err(why) if since.elapsed() > limit => return Err(why),
+                Err(_) => tokio::task::yield_now().await,
+                Ok(state) => return Ok(state),
+            }
+        }
     }
 
     /// Sends a request.

@@ -23,13 +23,13 @@ pub(crate) struct HeldStream {
 }
 
 impl HeldStream {
-    /// Begins a stream, on whichever worker takes the connection.
-    pub(crate) async fn begin(listen: SocketAddr) -> Result<Self> {
+    /// Begins a stream of so many tokens, on whichever worker takes the connection.
+    pub(crate) async fn begin(listen: SocketAddr, tokens: u32) -> Result<Self> {
         let mut client = RawClient::connect(listen).await?;
         client.send(format!("GET {DEBUG_PATH} HTTP/1.1\r\nhost: e2e\r\n\r\n").as_bytes()).await?;
         client.head().await?;
         let state: FilterState = serde_json::from_slice(&client.rest().await?)?;
-        let mut request = chat(&fresh_text(400), 1000);
+        let mut request = chat(&fresh_text(400), tokens);
         request["stream"] = json!(true);
         client.post(CHAT, &fresh_text(16), &[], &body(&request)).await?;
         let head = client.head().await?;
@@ -43,14 +43,24 @@ impl HeldStream {
         matches!(self.client.data().await, Ok(Some(_)))
     }
 
-    /// Reads on until it ends.
+    /// Reads on; whether it comes to its proper end.
+    pub(crate) async fn whole(&mut self) -> Result<bool> {
+        let rest = self.client.rest().await?;
+        Ok(rest.ends_with(b"data: [DONE]\n\n"))
+    }
+
+    /// Reads on until it ends or breaks.
     pub(crate) async fn until_it_ends(&mut self) {
         while self.goes_on().await {}
     }
 }
 
-/// Begins so many streams that every one of `workers` workers has some.
-pub(crate) async fn on_every_worker(listen: SocketAddr, workers: usize) -> Result<Vec<HeldStream>> {
+/// Begins so many streams, of so many tokens each, that every one of `workers` workers has some.
+pub(crate) async fn on_every_worker(
+    listen: SocketAddr,
+    workers: usize,
+    tokens: u32,
+) -> Result<Vec<HeldStream>> {
     let mut held: Vec<HeldStream> = Vec::new();
     loop {
         let mut seen: Vec<&str> = held.iter().map(|stream| stream.worker.as_str()).collect();
@@ -60,6 +70,6 @@ pub(crate) async fn on_every_worker(listen: SocketAddr, workers: usize) -> Resul
             return Ok(held);
         }
         ensure!(held.len() < 200, "streams on {} of {workers} workers", seen.len());
-        held.push(HeldStream::begin(listen).await?);
+        held.push(HeldStream::begin(listen, tokens).await?);
     }
 }

@@ -3,4 +3,6 @@
 
 mod applier;
 mod held_streams;
+mod poison;
+mod pushes;
 mod traps;

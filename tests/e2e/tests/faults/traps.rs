@@ -56,7 +56,7 @@ async fn only_streams_of_a_trapped_worker_fail_and_its_counts_vanish() -> Result
     let mut to_poison = some_each(stack.listen(), 4, 2).await?;
     let mut workers: Vec<_> = to_poison.iter_mut().filter_map(Vec::pop).collect();
     let known = taught(&mut workers[0], 16).await?;
-    let mut held = on_every_worker(stack.listen(), 4).await?;
+    let mut held = on_every_worker(stack.listen(), 4, 1000).await?;
     let all = held.len() as u64;
     let counted = async |count: u64| {
         let state = stack.filter_state().await.ok()?;
@@ -72,6 +72,7 @@ async fn only_streams_of_a_trapped_worker_fail_and_its_counts_vanish() -> Result
         let trapped = Instant::now();
         let answer = to_poison[round][0].send(&poison()).await?;
         assert_eq!(answer.status, 503, "{}", answer.text());
+        workers[round].reloaded(RECOVERY).await?;
         let (mut lost, kept): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|stream| stream.worker == victim);
         assert!(!lost.is_empty() && !kept.is_empty());
