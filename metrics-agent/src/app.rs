@@ -4,7 +4,7 @@ use crate::config::error::Issue;
 use crate::config::{Configuration, watch};
 use crate::fleet::{Fleet, Settings, Shared};
 use crate::publish::eds::Hosts;
-use crate::serve::Server;
+use crate::serve::{Server, connections};
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
@@ -34,9 +34,9 @@ pub enum AppError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The server ended.
-    #[error("the HTTP server failed: {0}")]
-    Server(#[from] std::io::Error),
+    /// A part ended that only a fault of the agent's own can end.
+    #[error("the {0} ended by a fault; start the agent again, and report what it logged before")]
+    Ended(&'static str),
 }
 
 /// Everything that `run` can be told.
@@ -48,12 +48,14 @@ pub struct Options {
     pub look_every: Duration,
     /// How endpoints are kept.
     pub fleet: Settings,
+    /// Bounds of the HTTP server.
+    pub connections: connections::Limits,
 }
 
 /// Runs the agent on a bound listener until `stop` is done; then drains.
 ///
 /// # Errors
-/// If it cannot start, or its server fails.
+/// If it cannot start, or one of its parts fails.
 pub async fn run(
     options: Options,
     listener: TcpListener,
@@ -64,56 +66,60 @@ pub async fn run(
     let first = found
         .and_then(|sources| Configuration::from_sources(&root, &sources))
         .map_err(|issues| AppError::Configuration { issues })?;
+    let shared = Arc::new(Shared::new(epoch()));
+    // Now, and not with the first steps of the fleet: an Envoy that is started next needs them.
+    let hosts = hosts(&options.fleet.pool, &first);
+    shared.publisher.set_hosts(hosts.clone());
     if let Some(folder) = &options.fleet.eds_dir {
-        // Now, and not with the first steps of the fleet: an Envoy that is started next needs it.
-        prepare(folder, &options.fleet.pool, &first)
+        std::fs::create_dir_all(folder)
+            .and_then(|()| hosts.write(folder))
             .map_err(|source| AppError::Hosts { folder: folder.clone(), source })?;
     }
 
-    let shared = Arc::new(Shared::new(epoch()));
     let (stop_all, stopping) = tokio::sync::watch::channel(false);
     let (verdict_to, verdicts) = mpsc::channel(1);
-    let watcher = tokio::spawn(watch::run(root, fingerprint, options.look_every, verdict_to));
-    let fleet = tokio::spawn(Fleet::new(options.fleet, Arc::clone(&shared)).run(first, verdicts));
+    let mut watcher = tokio::spawn(watch::run(root, fingerprint, options.look_every, verdict_to));
+    let fleet = Fleet::new(options.fleet, Arc::clone(&shared)).run(first, verdicts);
+    let mut fleet = tokio::spawn(fleet);
 
-    info!(address = %listener.local_addr()?, "listening");
+    if let Ok(address) = listener.local_addr() {
+        info!(%address, "listening");
+    }
     let router = Server::new(shared, stopping.clone()).router();
     let mut told = stopping;
-    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+    let told = async move {
         // An error means that the sender is gone, which is a stop as well.
         let _ = told.wait_for(|stop| *stop).await;
-    });
-    let serving = tokio::spawn(serving.into_future());
-    let mut serving = serving;
+    };
+    let mut serving = tokio::spawn(connections::run(listener, router, options.connections, told));
+
     let ended = tokio::select! {
-        ended = &mut serving => Some(ended),
         () = stop => None,
+        // A table that nobody keeps current must not look ready: whoever started us starts us again.
+        _ = &mut fleet => Some("fleet"),
+        _ = &mut watcher => Some("watcher of the configuration"),
+        _ = &mut serving => Some("HTTP server"),
     };
     stop_all.send_replace(true);
-    info!("stopping");
-    let ended = match ended {
-        Some(ended) => Ok(ended),
-        None => tokio::time::timeout(DRAIN, &mut serving).await,
-    };
     watcher.abort();
     fleet.abort();
-    match ended {
-        Ok(Ok(served)) => served?,
-        Ok(Err(failed)) => return Err(AppError::Server(std::io::Error::other(failed))),
-        Err(_) => {
-            serving.abort();
-            warn!("answers under way were cut after {} s", DRAIN.as_secs());
-        }
+    if let Some(part) = ended {
+        serving.abort();
+        return Err(AppError::Ended(part));
+    }
+    info!("stopping");
+    if tokio::time::timeout(DRAIN, &mut serving).await.is_err() {
+        serving.abort();
+        warn!("answers under way were cut after {} s", DRAIN.as_secs());
     }
     info!("stopped");
     Ok(())
 }
 
-fn prepare(folder: &std::path::Path, pool: &str, first: &Configuration) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder)?;
-    let mut addresses: Vec<_> = first.endpoints.iter().map(|spec| spec.address).collect();
+fn hosts(pool: &str, configuration: &Configuration) -> Hosts {
+    let mut addresses: Vec<_> = configuration.endpoints.iter().map(|spec| spec.address).collect();
     addresses.sort_unstable();
-    Hosts { cluster: pool.to_owned(), addresses }.write(folder)
+    Hosts { cluster: pool.to_owned(), addresses }
 }
 
 /// A number that no other run has: the time of the start, and some randomness.

@@ -3,6 +3,7 @@
 use crate::app::Options;
 use crate::config::watch::LOOK_EVERY;
 use crate::scrape::health::Limits;
+use crate::serve::connections;
 use crate::{fleet, scrape};
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -84,6 +85,7 @@ impl RunArgs {
         Options {
             config: self.config,
             look_every: LOOK_EVERY,
+            connections: connections::Limits::default(),
             fleet: fleet::Settings {
                 pool: self.pool,
                 eds_dir: self.eds_dir,

@@ -145,7 +145,7 @@ impl Metrics {
         );
         registry.register(
             "stream_answers",
-            "Answers of the stream: snapshot, delta, empty, not_ready, refused",
+            "Answers of the stream: snapshot, delta, empty, not_ready",
             self.stream_answers.clone(),
         );
         registry.register(

@@ -1,6 +1,7 @@
 //! The agent's HTTP server: the stream and the hosts for Envoy, metrics and probes for the
 //! platform, a page for people.
 
+pub mod connections;
 pub mod page;
 pub mod stream;
 pub mod xds;
@@ -13,10 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::{Semaphore, watch};
-
-/// Polls that are held open at most; each Envoy has one.
-const MAX_READERS: usize = 1024;
+use tokio::sync::watch;
 
 /// What the handlers need.
 #[derive(Clone)]
@@ -25,14 +23,13 @@ pub struct Server {
     pub shared: Arc<Shared>,
     /// True once the agent is to stop.
     pub stopping: watch::Receiver<bool>,
-    readers: Arc<Semaphore>,
 }
 
 impl Server {
     /// A server over what the fleet keeps current.
     #[must_use]
     pub fn new(shared: Arc<Shared>, stopping: watch::Receiver<bool>) -> Self {
-        Self { shared, stopping, readers: Arc::new(Semaphore::new(MAX_READERS)) }
+        Self { shared, stopping }
     }
 
     /// All routes.

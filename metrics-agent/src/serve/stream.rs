@@ -44,10 +44,6 @@ impl Drop for Reader<'_> {
 /// Answers one poll, at once or when there is something new.
 pub async fn poll(State(server): State<Server>, Query(ask): Query<Ask>) -> Response {
     let metrics = &server.shared.metrics;
-    let Ok(_permit) = server.readers.try_acquire() else {
-        metrics.stream_answered("refused");
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many readers\n").into_response();
-    };
     let _reader = Reader::new(metrics);
     match wait(&server, &ask).await {
         Some(page) => {

@@ -19,4 +19,5 @@ mod program;
 mod reader;
 mod reload;
 mod run;
+mod server;
 mod stream;

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use warmroute_agent::app::{self, AppError, Options};
 use warmroute_agent::scrape::health::Limits;
+use warmroute_agent::serve::connections;
 use warmroute_agent::{fleet, scrape};
 
 /// No test waits longer than this for anything.
@@ -77,6 +78,7 @@ pub(crate) fn options(folder: &Folder) -> Options {
     Options {
         config: folder.path("pool.yaml"),
         look_every: Duration::from_millis(10),
+        connections: connections::Limits::default(),
         fleet: fleet::Settings {
             pool: "pool".into(),
             eds_dir: Some(folder.path("eds")),
