@@ -2,15 +2,20 @@
 
 use super::table::{Operation, Table};
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use warmroute_shared_state::stream::{PAGE_BYTES, Page, PageKind, Position};
 
 /// Snapshots that are kept for slow readers; the oldest goes first.
 pub const KEPT: usize = 4;
+/// Age up to which a kept snapshot begins another reader's table, too: what came since is a delta.
+/// Were there a new one for each reader, many that start together would drop each other's
+/// snapshots before any had all pages. A reader has `KEPT` times this for them.
+pub const SHARED_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Snapshot {
     position: Position,
+    taken: Instant,
     /// At least one page, which may be empty.
     pages: Vec<Vec<Operation>>,
 }
@@ -22,16 +27,20 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Page 0 of a snapshot of the table as it is.
+    /// Page 0 of a snapshot of the table as it is or, if it has several pages, was a moment ago.
     pub fn first_page(&mut self, table: &Table, now: Instant) -> Page {
-        let position = table.position();
-        if let Some(page) = self.page(position, 0, now) {
+        if let Some(newest) = self.kept.back()
+            && now.saturating_duration_since(newest.taken) < SHARED_FOR
+            && table.reaches(newest.position)
+            && let Some(page) = newest.page(0, now)
+        {
             return page;
         }
+        let position = table.position();
         let pages = cut(table.everything());
         // One page is whole: nobody comes back for more of it.
         let whole = pages.len() == 1;
-        let snapshot = Snapshot { position, pages };
+        let snapshot = Snapshot { position, taken: now, pages };
         let page = snapshot.page(0, now).unwrap_or(Page {
             position,
             kind: PageKind::Snapshot { page: 0, pages: 1 },
@@ -86,8 +95,8 @@ fn cut(operations: Vec<Operation>) -> Vec<Vec<Operation>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::publish::table::{Delta, LOG_CHANGES};
     use crate::scrape::health::Measured;
-    use std::time::Duration;
     use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
     use warmroute_shared_state::stream::AgentOp;
 
@@ -147,18 +156,37 @@ mod tests {
         let now = Instant::now();
         let mut table = large(3, 50);
         let mut snapshots = Snapshots::default();
-        let positions: Vec<_> = (100..106)
+        let positions: Vec<_> = (0u8..6)
             .map(|n| {
-                put(&mut table, n, 1);
-                snapshots.first_page(&table, now).position
+                put(&mut table, 100 + u64::from(n), 1);
+                snapshots.first_page(&table, now + SHARED_FOR * n.into()).position
             })
             .collect();
         let kept = positions.iter().filter(|p| snapshots.page(**p, 1, now).is_some()).count();
         assert_eq!(kept, KEPT);
         assert!(snapshots.page(positions[5], 1, now).is_some());
         assert!(snapshots.page(positions[0], 1, now).is_none());
-        snapshots.first_page(&table, now);
-        assert_eq!(snapshots.kept.len(), KEPT, "the same position is not kept twice");
+    }
+
+    #[test]
+    fn readers_that_start_together_share_a_snapshot_while_the_log_reaches_it() {
+        let now = Instant::now();
+        let mut table = large(3, 50);
+        let mut snapshots = Snapshots::default();
+        let first = snapshots.first_page(&table, now).position;
+        for n in 0..20 {
+            put(&mut table, 100 + n, 1);
+            assert_eq!(snapshots.first_page(&table, now).position, first, "reader {n}");
+        }
+        assert!(matches!(table.delta(first, now), Delta::Page(_)), "they can go on from there");
+        assert_eq!(snapshots.first_page(&table, now + SHARED_FOR).position, table.position());
+
+        let shared = table.position();
+        for n in 0..=LOG_CHANGES as u64 {
+            put(&mut table, 1000 + n % 2, usize::try_from(n % 3).unwrap());
+        }
+        assert_eq!(table.delta(shared, now), Delta::OutOfReach);
+        assert_eq!(snapshots.first_page(&table, now + SHARED_FOR).position, table.position());
     }
 
     #[test]

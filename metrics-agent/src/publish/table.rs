@@ -156,10 +156,16 @@ impl Table {
         self.last_change > seq
     }
 
+    /// Whether a reader who stands at `position` can go on by a delta.
+    #[must_use]
+    pub fn reaches(&self, position: Position) -> bool {
+        position.epoch == self.epoch && (self.floor..=self.seq).contains(&position.seq)
+    }
+
     /// Everything after `from`, or as much of it as a page holds.
     #[must_use]
     pub fn delta(&self, from: Position, now: Instant) -> Delta {
-        if from.epoch != self.epoch || from.seq > self.seq || from.seq < self.floor {
+        if !self.reaches(from) {
             return Delta::OutOfReach;
         }
         if from.seq == self.seq {
