@@ -38,7 +38,8 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// A YAML file, or a folder that is read with all its subfolders. Changes are picked up while
-    /// running; a bad change is refused as a whole and the last good configuration stays.
+    /// running; a bad change is refused as a whole and the last good configuration stays. Replace
+    /// a file by renaming a new one over it: half a list can look like a shorter one.
     #[arg(long, value_name = "FILE-or-FOLDER")]
     pub config: PathBuf,
     /// Address to serve on: /v1/stream, /v1/endpoints, /v3/discovery:endpoints, /metrics,
@@ -57,7 +58,7 @@ pub struct RunArgs {
     #[arg(long, default_value = "50ms", value_parser = duration)]
     pub scrape_interval: Duration,
     /// Longest wait for an endpoint's answer.
-    #[arg(long, default_value = "1s", value_parser = duration)]
+    #[arg(long, default_value = "1s", value_parser = timeout)]
     pub scrape_timeout: Duration,
     /// Scrapes without any answer in a row that take an endpoint out. (A refused connection does
     /// so at once.)
@@ -112,6 +113,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "give a number and a unit, like 250ms, 1.5s or 2m".to_owned())
 }
 
+/// A duration in which something can be done.
+fn timeout(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|timeout| {
+        if timeout.is_zero() { Err("give more than 0".to_owned()) } else { Ok(timeout) }
+    })
+}
+
 /// A name that can be a file's and a cluster's.
 fn pool(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -144,6 +152,8 @@ mod tests {
         for (text, millis) in cases {
             assert_eq!(duration(text).ok(), millis.map(Duration::from_millis), "{text}");
         }
+        assert_eq!(timeout("1s"), Ok(Duration::from_secs(1)));
+        assert!(timeout("0ms").is_err(), "it would take every endpoint out");
     }
 
     #[test]

@@ -37,6 +37,12 @@ pub enum Problem {
     /// The operating system refused to read it.
     #[error("cannot be read ({0}); check that the path exists and that the agent may read it")]
     Unreadable(String),
+    /// A pipe, socket or device: it could be waited for without end.
+    #[error("is not a regular file; give a file or a folder of files")]
+    NotAFile,
+    /// Bytes that are no text.
+    #[error("is not UTF-8 text; save it as UTF-8")]
+    NotUtf8,
     /// A file beyond the size that is read.
     #[error("is larger than {limit} bytes; split it into several files")]
     TooLarge {

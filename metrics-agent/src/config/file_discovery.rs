@@ -15,8 +15,9 @@ use warmroute_shared_state::endpoint::EndpointId;
 const MAX_NAME_BYTES: usize = 253;
 /// Labels of an endpoint.
 const MAX_LABELS: usize = 64;
-/// Bytes of a label's key or value.
-const MAX_LABEL_BYTES: usize = 512;
+/// Bytes of all labels of an endpoint together: with its names it has to fit into one frame
+/// between Envoy's workers ([`FRAME_BYTES`](warmroute_shared_state::frame::FRAME_BYTES)).
+const MAX_LABEL_BYTES: usize = 8 << 10;
 
 /// An endpoint as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,15 +106,10 @@ fn compile(raw: RawEndpoint) -> Result<(u64, EndpointSpec), Fault> {
         None => "default".to_owned(),
     };
     let address = SocketAddr::new(ip(&raw.address)?, port(&raw.port)?);
-    let too_long = |text: &String| text.len() > MAX_LABEL_BYTES;
-    let bad_label = raw.labels.iter().find(|(key, value)| too_long(key) || too_long(value));
-    if let Some((key, _)) = bad_label {
-        let expected = "keys and values of at most 512 bytes";
-        return Err((line, bad("labels", key, expected)));
-    }
-    if raw.labels.len() > MAX_LABELS {
-        let count = raw.labels.len().to_string();
-        return Err((line, bad("labels", &count, "at most 64 labels")));
+    let bytes: usize = raw.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if raw.labels.len() > MAX_LABELS || bytes > MAX_LABEL_BYTES {
+        let given = format!("{} labels of {bytes} bytes", raw.labels.len());
+        return Err((line, bad("labels", &given, "at most 64 labels of 8192 bytes together")));
     }
     Ok((line, EndpointSpec { namespace, name, address, labels: raw.labels }))
 }
@@ -182,6 +178,7 @@ mod tests {
     #[test]
     fn each_fault_names_its_line() {
         let entry = |fields: &str| format!("endpoints:\n- name: a\n{fields}");
+        let many: String = (0..65).map(|n| format!("k{n}: v, ")).collect();
         let cases = [
             (entry("  address: host.local\n  port: 1\n"), 3, "`address` is `host.local`"),
             (entry("  address: 0.0.0.0\n  port: 1\n"), 3, "`address` is `0.0.0.0`"),
@@ -190,6 +187,19 @@ mod tests {
             (entry("  address: 10.0.0.1\n  port: http\n"), 4, "`port` is `http`"),
             (entry("  adress: 10.0.0.1\n"), 3, "did you mean `address`?"),
             (entry("  address: 10.0.0.1\n"), 3, "field `port` is missing"),
+            (
+                entry(&format!(
+                    "  address: 10.0.0.1\n  port: 1\n  labels: {{k: {}}}\n",
+                    "v".repeat(8192)
+                )),
+                2,
+                "`labels` is `1 labels of 8193 bytes`",
+            ),
+            (
+                entry(&format!("  address: 10.0.0.1\n  port: 1\n  labels: {{{}}}\n", many)),
+                2,
+                "at most 64 labels",
+            ),
             ("endpoints:\n- name: a/b\n  address: 10.0.0.1\n  port: 1\n".into(), 2, "`name` is"),
             ("endpoints:\n- name: a\n  name: b\n".into(), 3, "duplicate"),
             ("endpoints:\n- name: a\n  address: [\n".into(), 3, "correct the YAML"),

@@ -13,6 +13,9 @@ pub const MAX_FILE_BYTES: u64 = 1 << 20;
 pub const MAX_FILES: usize = 512;
 /// Levels of subfolders; also what ends a loop of links.
 const MAX_DEPTH: usize = 8;
+/// Faults after which no more folders are read: folders that link to themselves several times
+/// would otherwise be walked on every way through them.
+const MAX_FAULTS: usize = 16;
 
 /// One file's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +78,7 @@ fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, issues: &mut Vec<
     }
     paths.sort();
     for path in paths {
-        if files.len() > MAX_FILES {
+        if files.len() > MAX_FILES || issues.len() >= MAX_FAULTS {
             return;
         }
         if path.is_dir() {
@@ -88,11 +91,15 @@ fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, issues: &mut Vec<
 
 fn read_file(path: &Path) -> Result<String, Problem> {
     let unreadable = |error: std::io::Error| Problem::Unreadable(error.to_string());
+    // Before it is opened: to open a pipe waits for a writer.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(Problem::NotAFile);
+    }
     let file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut text = String::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(Problem::TooLarge { limit: MAX_FILE_BYTES });
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|_| Problem::NotUtf8)
 }

@@ -6,11 +6,12 @@
 //! in force stays in force.
 
 use super::Configuration;
-use super::error::Issue;
+use super::error::{Issue, Problem};
 use super::source::{self, Source};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
 /// Time between two looks at the files.
 pub const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -89,15 +90,19 @@ pub async fn run(root: PathBuf, in_force: u64, every: Duration, verdicts: mpsc::
     loop {
         tokio::time::sleep(every).await;
         let path = root.clone();
-        let Ok((found, fingerprint)) = tokio::task::spawn_blocking(move || look(&path)).await
-        else {
+        // On threads of their own: a large configuration takes longer than a scrape may wait.
+        let Ok((found, fingerprint)) = spawn_blocking(move || look(&path)).await else {
             continue;
         };
         if verdicts.is_closed() {
             return;
         }
         if steady.look(fingerprint) {
-            let verdict = found.and_then(|sources| Configuration::from_sources(&root, &sources));
+            let path = root.clone();
+            let judge = move || found.and_then(|s| Configuration::from_sources(&path, &s));
+            let verdict = spawn_blocking(judge).await.unwrap_or_else(|failed| {
+                Err(vec![Issue::new(&root, 0, Problem::Yaml(failed.to_string()))])
+            });
             if verdicts.send(verdict).await.is_err() {
                 return;
             }

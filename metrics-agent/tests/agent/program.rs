@@ -61,6 +61,33 @@ fn check_config_fails_with_place_and_remedy() {
     let (code, _, errors) = check(&folder, "large.yaml");
     assert_eq!(code, Some(1));
     assert!(errors.contains("larger than 1048576 bytes"), "{errors}");
+    std::fs::write(folder.path("bytes.yaml"), [0xff, 0xfe]).unwrap();
+    assert!(check(&folder, "bytes.yaml").2.contains("bytes.yaml: is not UTF-8 text"));
+}
+
+#[test]
+fn files_that_never_end_and_folders_in_circles_are_refused() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("pipe")).unwrap();
+    let made = Command::new("mkfifo").arg(folder.path("pipe/a.yaml")).status().unwrap();
+    assert!(made.success());
+    std::fs::create_dir(folder.path("circle")).unwrap();
+    for n in 0..12 {
+        std::os::unix::fs::symlink(".", folder.path(&format!("circle/{n}"))).unwrap();
+    }
+    let deep = format!("endpoints: {}", "[".repeat(100_000));
+    let cases = [
+        ("pipe", "a.yaml: is not a regular file"),
+        ("circle", "has more than 8 levels of folders"),
+        ("deep.yaml", "correct the YAML"),
+    ];
+    folder.write("deep.yaml", &deep);
+    for (name, message) in cases {
+        let (code, _, errors) = check(&folder, name);
+        assert_eq!(code, Some(1), "{name}");
+        assert!(errors.contains(message), "{name}: {errors}");
+        assert!(errors.lines().count() <= 20, "{name}: {errors}");
+    }
 }
 
 #[test]

@@ -103,13 +103,13 @@ async fn a_position_that_is_not_the_agents_gets_a_snapshot() {
     }
 }
 
-/// A list whose endpoints have 60 kB of labels each, on ports that nobody listens on.
+/// A list whose endpoints have 8 kB of labels each, on ports that nobody listens on.
 fn large(endpoints: &[(String, SocketAddr)]) -> String {
     let mut text = "endpoints:\n".to_owned();
     for (name, address) in endpoints {
         let (ip, port) = (address.ip(), address.port());
         writeln!(text, "- name: {name}\n  address: {ip}\n  port: {port}\n  labels:").unwrap();
-        for label in 0..60 {
+        for label in 0..16 {
             writeln!(text, "    l{label}: {}", "v".repeat(500)).unwrap();
         }
     }
@@ -118,11 +118,11 @@ fn large(endpoints: &[(String, SocketAddr)]) -> String {
 
 #[tokio::test]
 async fn a_large_table_comes_in_pages_that_belong_together() {
-    let engines: Vec<_> = (0..60).map(|_| Engine::down(good(1, 0))).collect();
-    let endpoints: Vec<_> = (0..60).map(|n| (format!("r{n}"), engines[n].address)).collect();
+    let engines: Vec<_> = (0..150).map(|_| Engine::down(good(1, 0))).collect();
+    let endpoints: Vec<_> = (0..150).map(|n| (format!("r{n}"), engines[n].address)).collect();
     let folder = Folder::new();
     std::fs::create_dir(folder.path("conf")).unwrap();
-    for (n, part) in endpoints.chunks(20).enumerate() {
+    for (n, part) in endpoints.chunks(50).enumerate() {
         folder.write(&format!("conf/{n}.yaml"), &large(part));
     }
     let mut options = options(&folder);
@@ -138,7 +138,7 @@ async fn a_large_table_comes_in_pages_that_belong_together() {
     // Between its pages the table changes and others read: its snapshot stays what it was.
     folder.write("conf/0.yaml", &list(&[]));
     let mut quick = Reader::new(agent.address);
-    quick.until("fewer", |r| r.rows.len() == 40).await;
+    quick.until("fewer", |r| r.rows.len() == 100).await;
     let mut seen = first.ops.len();
     for n in 1..pages {
         let page = slow.fetch(n, 0).await.unwrap();
@@ -149,12 +149,12 @@ async fn a_large_table_comes_in_pages_that_belong_together() {
         assert!(page.encode().len() <= PAGE_BYTES + 100);
         seen += page.ops.len();
     }
-    assert_eq!(seen, 60);
+    assert_eq!(seen, 150);
     // Asking for a page of a snapshot that never was begins a whole one.
     slow.position = Some(Position { epoch: 1, seq: 1 });
     let other = slow.fetch(1, 0).await.unwrap();
     assert!(matches!(other.kind, PageKind::Snapshot { page: 0, .. }));
-    slow.until("as the other", |r| r.rows.len() == 40).await;
+    slow.until("as the other", |r| r.rows.len() == 100).await;
 }
 
 #[tokio::test]
