@@ -61,6 +61,13 @@ unsafe extern "C" {
         value: *mut *mut u8,
         value_size: *mut usize,
     ) -> u32;
+    fn proxy_set_buffer_bytes(
+        buffer_type: u32,
+        start: usize,
+        size: usize,
+        value: *const u8,
+        value_size: usize,
+    ) -> u32;
 }
 
 /// Takes over what the host allocated with the module's own allocator.
@@ -193,6 +200,12 @@ pub(crate) fn buffer(buffer: BufferType, start: usize, size: usize) -> Vec<u8> {
     let status =
         unsafe { proxy_get_buffer_bytes(buffer as u32, start, size, &mut value, &mut got) };
     if status == OK { take(value, got) } else { Vec::new() }
+}
+
+/// Takes the first `size` bytes out of a buffer, and leaves nothing in their place.
+pub(crate) fn clear_buffer(buffer: BufferType, size: usize) {
+    // SAFETY: the host reads no byte of an empty value.
+    unsafe { proxy_set_buffer_bytes(buffer as u32, 0, size, null_mut(), 0) };
 }
 
 /// Envoy's shared data.

@@ -10,9 +10,21 @@ use warmroute_core::debug;
 use warmroute_core::exchange::{
     DESTINATION, Env, Exchange, RequestHead, ResponseHead, Step, is_internal,
 };
+use warmroute_core::request::LocalReply;
 use warmroute_core::response::End;
 
 const ATTEMPTS: &str = "x-envoy-attempt-count";
+
+/// How much of a refused request's body is taken in and dropped before the refusal is sent all the same.
+const DRAIN_BYTES: usize = 64 << 20;
+
+/// A refusal that waits for the end of the request's body. Over HTTP/2 Envoy follows an answer to an
+/// unfinished request with a reset of the stream; that is allowed, but curl and Node's client then drop the answer.
+struct LateReply {
+    reply: LocalReply,
+    details: &'static str,
+    dropped: usize,
+}
 
 /// One stream.
 pub(crate) struct Stream {
@@ -20,12 +32,20 @@ pub(crate) struct Stream {
     config: Rc<PluginConfig>,
     exchange: Exchange,
     replied: bool,
+    late: Option<Box<LateReply>>,
     recorded: bool,
 }
 
 impl Stream {
     pub(crate) fn new(id: u32, config: Rc<PluginConfig>) -> Self {
-        Self { id, config, exchange: Exchange::default(), replied: false, recorded: false }
+        Self {
+            id,
+            config,
+            exchange: Exchange::default(),
+            replied: false,
+            late: None,
+            recorded: false,
+        }
     }
 
     fn event<T>(&mut self, event: impl FnOnce(&mut Exchange, &mut Env<'_>) -> T) -> Option<T> {
@@ -33,7 +53,8 @@ impl Stream {
         runtime::with(|runtime| runtime.event(&self.config, |env| event(exchange, env)))
     }
 
-    fn carry_out(&mut self, step: Option<Step>) -> Action {
+    /// `request_ended`: the client has sent all of it.
+    fn carry_out(&mut self, step: Option<Step>, request_ended: bool) -> Action {
         match step {
             Some(Step::Pause) => Action::Pause,
             Some(Step::Forward { destinations }) => {
@@ -46,7 +67,11 @@ impl Stream {
             Some(Step::Reply { reply, details }) => {
                 runtime::with(|runtime| runtime.metrics.rejected.add(1));
                 self.replied = true;
-                host::reply(reply.status, &reply.headers, &reply.body, details);
+                if !request_ended && over_http2() {
+                    self.late = Some(Box::new(LateReply { reply, details, dropped: 0 }));
+                } else {
+                    host::reply(reply.status, &reply.headers, &reply.body, details);
+                }
                 Action::Pause
             }
             // Never configured: nothing was decided, so nothing is forwarded by chance.
@@ -76,7 +101,19 @@ impl Stream {
 
     fn request_end(&mut self) -> Action {
         let step = self.event(|exchange, env| exchange.on_request_end(env));
-        self.carry_out(step)
+        self.carry_out(step, true)
+    }
+
+    /// Drops what has come of a refused request's body; refuses it once that was all, or enough.
+    fn drop_body(&mut self, size: usize, request_ended: bool) {
+        let Some(late) = &mut self.late else { return };
+        host::clear_buffer(BufferType::HttpRequestBody, size);
+        late.dropped = late.dropped.saturating_add(size);
+        if request_ended || late.dropped > DRAIN_BYTES {
+            let LateReply { reply, details, .. } = &**late;
+            host::reply(reply.status, &reply.headers, &reply.body, details);
+            self.late = None;
+        }
     }
 
     fn response_end(&mut self) {
@@ -117,11 +154,12 @@ impl HttpContext for Stream {
             let now_ms = host::now_ms();
             runtime::with(|runtime| runtime.watchdog.watch(self.id, now_ms));
         }
-        self.carry_out(step)
+        self.carry_out(step, end_of_stream)
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
         if !self.still_reads(true) {
+            self.drop_body(size, end_of_stream);
             return if self.replied { Action::Pause } else { Action::Continue };
         }
         let taken = self.exchange.body_taken();
@@ -130,13 +168,16 @@ impl HttpContext for Stream {
         if step == Some(Step::Pause) && end_of_stream {
             return self.request_end();
         }
-        self.carry_out(step)
+        let action = self.carry_out(step, end_of_stream);
+        self.drop_body(size, end_of_stream);
+        action
     }
 
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
         if self.still_reads(true) {
             return self.request_end();
         }
+        self.drop_body(0, true);
         if self.replied { Action::Pause } else { Action::Continue }
     }
 
@@ -190,6 +231,11 @@ impl HttpContext for Stream {
         self.event(|exchange, env| exchange.on_done(env, client_gone));
         self.write_record();
     }
+}
+
+/// Costs tens of microseconds: only asked for a refusal.
+fn over_http2() -> bool {
+    host::property(&["request", "protocol"]).is_some_and(|protocol| protocol != b"HTTP/1.1")
 }
 
 /// The address that answered, `ip:port`. Costs tens of microseconds: only asked after a retry.
