@@ -1,12 +1,13 @@
 //! An HTTP/2 client (without TLS) that chooses its frames: which bytes are in which DATA frame, trailers, an open end.
 
 use std::net::SocketAddr;
+use std::task::Poll;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
-use h2::{RecvStream, SendStream};
+use h2::{Ping, PingPong, RecvStream, SendStream};
 use hyper::HeaderMap;
 use tokio::net::TcpStream;
 
@@ -18,6 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A connection.
 pub struct H2Connection {
     sender: SendRequest<Bytes>,
+    pings: PingPong,
     host: String,
     task: tokio::task::JoinHandle<()>,
 }
@@ -32,7 +34,7 @@ pub enum End {
     EmptyFrame,
     /// Trailers do.
     Trailers(HeaderMap),
-    /// It does not end: the client waits for the answer first.
+    /// It does not end before the answer has come.
     Open,
 }
 
@@ -44,13 +46,17 @@ impl H2Connection {
     pub async fn open(address: SocketAddr) -> Result<Self> {
         let socket = TcpStream::connect(address).await?;
         socket.set_nodelay(true)?;
-        let (sender, connection) = h2::client::handshake(socket).await?;
+        let (sender, mut connection) = h2::client::handshake(socket).await?;
+        let pings = connection.ping_pong().context("pings are taken")?;
         // How it ends is seen by whoever waits for an answer.
         let task = tokio::spawn(async move { drop(connection.await) });
-        Ok(Self { sender, host: address.to_string(), task })
+        Ok(Self { sender, pings, host: address.to_string(), task })
     }
 
     /// Sends a POST of JSON with `frames` as its DATA frames, and reads the whole answer.
+    ///
+    /// A server may answer early and then reset the stream without an error. But curl and Node's client, which
+    /// are still sending, lose the answer then: so that is a failure here, unless the body was to stay open.
     ///
     /// # Errors
     /// When the stream or the connection breaks, or no answer comes in time.
@@ -70,10 +76,17 @@ impl H2Connection {
             self.sender = self.sender.clone().ready().await?;
             let (answer, mut body) = self.sender.send_request(head.body(())?, false)?;
             // Whether the other side takes it all shows in its answer: it may have heard enough.
+            let open = matches!(end, End::Open);
             let _ = send_body(&mut body, frames, end);
-            let answer = read(answer).await;
-            drop(body);
-            answer
+            let answer = read(answer).await?;
+            // Whatever follows the answer comes before this ping's answer.
+            self.pings.ping(Ping::opaque()).await?;
+            match std::future::poll_fn(|cx| Poll::Ready(body.poll_reset(cx))).await {
+                Poll::Ready(Ok(reason)) if !open => {
+                    bail!("answered with {}, but then reset ({reason})", answer.status)
+                }
+                _ => Ok(answer),
+            }
         };
         tokio::time::timeout(LIMIT, exchange).await.context("no whole answer")?
     }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use e2e::client::{CHAT, Request, send};
+use e2e::h2_client::{End, H2Connection};
 use e2e::prompts::chat;
 use e2e::{Setup, Stack};
 use serde_json::{Value, json};
@@ -137,6 +138,13 @@ async fn compressed_bodies_are_refused_with_their_encoding() -> Result<()> {
         let message = error["message"].as_str().unwrap_or_default();
         assert!(message.contains(&format!("'{encoding}'")), "{message}");
     }
+    // Over HTTP/2 with more than is sent before the answer could come.
+    let (large, frame) = (vec![0; 20 << 20], 16_384);
+    let frames = large.chunks(frame).map(|frame| frame.to_vec().into()).collect();
+    let headers = [("content-encoding", "zstd")];
+    let mut connection = H2Connection::open(stack.listen()).await?;
+    let answer = connection.post(CHAT, &headers, frames, End::LastFrame).await?;
+    error_of("HTTP/2", &answer, 415);
     assert_eq!(stack.engines().await?[0].arrived, 0);
     let identity =
         send(stack.listen(), &with("identity").header("content-type", "application/json")).await?;

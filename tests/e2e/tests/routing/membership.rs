@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::access_log;
 use e2e::background_load::{Load, Outcome};
-use e2e::client::{Request, send};
+use e2e::client::{CHAT, Request, send};
 use e2e::prompts::{chat, fresh_text};
 use e2e::{Endpoint, Setup, Stack};
 use serde_json::json;
@@ -132,12 +133,19 @@ async fn of_a_dead_endpoint_only_what_it_worked_on_fails() -> Result<()> {
     go_on(&stack, &load, 200).await?;
     let outcomes = load.stop().await;
 
-    let engines = stack.engines().await?;
-    let engine = engines.iter().find(|engine| engine.endpoint == dead.address.to_string());
-    let engine = engine.context("the dead engine is not listed")?;
-    assert!(!engine.accepts && engine.arrived > 0);
-    let lost = engine.requests.iter().filter(|request| request.outcome != "finished").count();
-    let failed = failed(&outcomes);
-    assert!(failed.len() <= lost, "{lost} were lost, but these failed: {failed:?}");
+    let path = stack.dir().join(access_log::FILE);
+    let logged = async || {
+        let chats =
+            access_log::read(&path).into_iter().filter(|log| log.path.as_deref() == Some(CHAT));
+        Some(chats.collect::<Vec<_>>()).filter(|chats| chats.len() == outcomes.len())
+    };
+    let log = stack.until("all requests are in the access log", logged).await?;
+    let lost: Vec<_> = log.iter().filter(|log| log.cause.as_deref() != Some("completed")).collect();
+    let address = dead.address.to_string();
+    assert!(lost.iter().all(|log| log.upstream.as_ref() == Some(&address)), "{lost:?}");
+    // A client has one request under way at a time.
+    assert!(lost.len() <= CLIENTS && failed(&outcomes).len() <= lost.len(), "{lost:?}");
+    let served = log.iter().filter(|log| log.upstream.as_ref() == Some(&address)).count();
+    assert!(served > lost.len(), "the dead endpoint had never served");
     Ok(())
 }
