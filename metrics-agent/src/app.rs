@@ -112,6 +112,8 @@ pub async fn run(
         serving.abort();
         warn!("answers under way were cut after {} s", DRAIN.as_secs());
     }
+    // An aborted task may still be in the middle of a step; what it logs comes before the end.
+    let _ = tokio::join!(fleet, watcher);
     info!("stopped");
     Ok(())
 }

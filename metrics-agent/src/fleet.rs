@@ -224,9 +224,14 @@ impl Fleet {
         if let Some(scraper) = self.scrapers.remove(&id) {
             scraper.abort();
         }
-        if let Some(entry) = self.shared.board.lock().remove(&id) {
-            self.shared.metrics.forget(&entry.spec.full_name());
-            info!(endpoint = entry.spec.full_name(), "removed");
+        let mut board = self.shared.board.lock();
+        if let Some(entry) = board.remove(&id) {
+            let name = entry.spec.full_name();
+            info!(endpoint = name, address = %entry.spec.address, "removed");
+            // Its successor at another address may already be there under the same name.
+            if !board.values().any(|other| other.spec.full_name() == name) {
+                self.shared.metrics.forget(&name);
+            }
         }
     }
 

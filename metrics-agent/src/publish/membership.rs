@@ -2,11 +2,13 @@
 //!
 //! The filter may only pick hosts that Envoy's cluster has. So a new endpoint is given to Envoy
 //! first and announced on the stream once Envoy had time to load it; a removed one leaves the
-//! stream first and Envoy's cluster when nobody can have picked it any more. Pure: time comes in,
-//! steps go out.
+//! stream first and Envoy's cluster when nobody can have picked it any more. Where all endpoints
+//! are replaced at once, the old ones stay on the stream until one of the new is there, for a
+//! moment at most: requests that come in between would find nobody. Pure: time comes in, steps go
+//! out.
 
 use crate::config::file_discovery::EndpointSpec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use warmroute_shared_state::endpoint::EndpointId;
@@ -35,6 +37,8 @@ struct Member {
     /// It answered once or was found out.
     known: bool,
     announced: bool,
+    /// It was removed and stays until then, or until another is announced.
+    leaves: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -70,18 +74,22 @@ impl Membership {
     /// Makes `specs` the endpoints of the pool.
     pub fn configure(&mut self, specs: &[EndpointSpec], now: Instant) -> Vec<Step> {
         let wanted: BTreeMap<_, _> = specs.iter().map(|spec| (spec.id(), spec)).collect();
-        let mut steps = Vec::new();
-        self.members.retain(|id, _| {
-            let stays = wanted.contains_key(id);
-            if !stays {
-                steps.push(Step::Withdraw(*id));
+        let addresses: BTreeSet<_> = specs.iter().map(|spec| spec.address).collect();
+        let someone_stays =
+            self.members.iter().any(|(id, m)| m.announced && wanted.contains_key(id));
+        let hand_over = !wanted.is_empty() && !someone_stays;
+        let deadline = later(now, self.settle.saturating_add(self.linger));
+        for (id, member) in &mut self.members {
+            if !wanted.contains_key(id) {
+                // Two endpoints of one address would be one host to those who look for it.
+                let may_stay =
+                    hand_over && member.announced && !addresses.contains(&member.spec.address);
+                member.leaves =
+                    Some(if may_stay { member.leaves.unwrap_or(deadline) } else { now });
             }
-            stays
-        });
-        for host in self.hosts.values_mut() {
-            let leaves = now.checked_add(self.linger).unwrap_or(now);
-            host.leaves = host.leaves.or(Some(leaves));
         }
+        let mut steps = Vec::new();
+        self.withdraw(now, &mut steps);
         for (id, spec) in wanted {
             let host = self.hosts.entry(spec.address).or_insert_with(|| {
                 self.write_at = Some(now);
@@ -89,21 +97,38 @@ impl Membership {
             });
             host.leaves = None;
             match self.members.get_mut(&id) {
-                Some(member) if member.spec == *spec => {}
                 Some(member) => {
-                    member.spec = spec.clone();
-                    steps.push(Step::Relabel(spec.clone()));
+                    member.leaves = None;
+                    if member.spec != *spec {
+                        member.spec = spec.clone();
+                        steps.push(Step::Relabel(spec.clone()));
+                    }
                 }
                 None => {
-                    let member = Member { spec: spec.clone(), known: false, announced: false };
-                    self.members.insert(id, member);
+                    let spec = spec.clone();
                     steps.push(Step::Scrape(spec.clone()));
+                    let member = Member { spec, known: false, announced: false, leaves: None };
+                    self.members.insert(id, member);
                 }
             }
         }
         steps.extend(self.due(now));
-        steps.sort_by_key(order);
         steps
+    }
+
+    /// Takes members off whose time has come; their hosts linger.
+    fn withdraw(&mut self, now: Instant, steps: &mut Vec<Step>) {
+        let leaves = later(now, self.linger);
+        self.members.retain(|id, member| {
+            let stays = member.leaves.is_none_or(|at| at > now);
+            if !stays {
+                steps.push(Step::Withdraw(*id));
+                if let Some(host) = self.hosts.get_mut(&member.spec.address) {
+                    host.leaves = Some(leaves);
+                }
+            }
+            stays
+        });
     }
 
     /// The endpoint answered for the first time, or was found out.
@@ -135,6 +160,12 @@ impl Membership {
                 steps.push(Step::Announce(*id));
             }
         }
+        if self.members.values().any(|member| member.announced && member.leaves.is_none()) {
+            for member in self.members.values_mut() {
+                member.leaves = member.leaves.map(|_| now);
+            }
+        }
+        self.withdraw(now, &mut steps);
         self.reschedule();
         steps
     }
@@ -147,9 +178,10 @@ impl Membership {
 
     fn reschedule(&mut self) {
         let leaves = self.hosts.values().filter_map(|host| host.leaves);
+        let members_leave = self.members.values().filter_map(|member| member.leaves);
         let waiting = self.members.values().filter(|member| !member.announced);
         let settled = waiting.filter_map(|member| settled_at(&self.hosts, member, self.settle));
-        self.next_due = leaves.chain(settled).chain(self.write_at).min();
+        self.next_due = leaves.chain(members_leave).chain(settled).chain(self.write_at).min();
     }
 
     /// The hosts were given to Envoy.
@@ -179,6 +211,10 @@ impl Membership {
     }
 }
 
+fn later(now: Instant, by: Duration) -> Instant {
+    now.checked_add(by).unwrap_or(now)
+}
+
 /// When a known member may be announced.
 fn settled_at(
     hosts: &BTreeMap<SocketAddr, Host>,
@@ -187,16 +223,6 @@ fn settled_at(
 ) -> Option<Instant> {
     let written = hosts.get(&member.spec.address)?.written?;
     if member.known { written.checked_add(settle) } else { None }
-}
-
-fn order(step: &Step) -> u8 {
-    match step {
-        Step::Withdraw(_) => 0,
-        Step::WriteHosts => 1,
-        Step::Scrape(_) => 2,
-        Step::Relabel(_) => 3,
-        Step::Announce(_) => 4,
-    }
 }
 
 #[cfg(test)]
@@ -238,7 +264,7 @@ mod tests {
         let a = spec("a", 1);
         let mut pool = Membership::new(SETTLE, LINGER);
         let steps = pool.configure(std::slice::from_ref(&a), t);
-        assert_eq!(steps, [Step::WriteHosts, Step::Scrape(a.clone())]);
+        assert_eq!(steps, [Step::Scrape(a.clone()), Step::WriteHosts]);
         assert_eq!(pool.known(a.id(), t), [Step::WriteHosts], "not written yet");
         pool.hosts_written(t);
         assert_eq!(pool.next_due(), Some(t + SETTLE));
@@ -285,11 +311,63 @@ mod tests {
     #[test]
     fn a_new_address_is_another_endpoint_and_both_are_hosts_for_a_while() {
         let t = Instant::now();
+        let (old, new, other) = (spec("a", 1), spec("a", 2), spec("b", 3));
+        let mut pool = announced(&[old.clone(), other.clone()], t);
+        let steps = pool.configure(&[new.clone(), other], t);
+        assert_eq!(steps, [Step::Withdraw(old.id()), Step::Scrape(new), Step::WriteHosts]);
+        assert_eq!(ports(&pool), [1, 2, 3]);
+    }
+
+    /// A pool of `a` on port 1, which was just moved to port 2.
+    fn moved(t: Instant) -> (Membership, EndpointSpec, EndpointSpec) {
         let (old, new) = (spec("a", 1), spec("a", 2));
         let mut pool = announced(std::slice::from_ref(&old), t);
         let steps = pool.configure(std::slice::from_ref(&new), t);
-        assert_eq!(steps, [Step::Withdraw(old.id()), Step::WriteHosts, Step::Scrape(new)]);
-        assert_eq!(ports(&pool), [1, 2]);
+        assert_eq!(steps, [Step::Scrape(new.clone()), Step::WriteHosts]);
+        pool.hosts_written(t);
+        (pool, old, new)
+    }
+
+    #[test]
+    fn when_all_are_replaced_the_old_ones_stay_until_a_new_one_is_announced() {
+        let t = Instant::now();
+        let (mut pool, old, new) = moved(t);
+        assert_eq!(pool.known(new.id(), t), []);
+        let steps = pool.due(t + SETTLE);
+        assert_eq!(steps, [Step::Announce(new.id()), Step::Withdraw(old.id())]);
+        assert!(pool.complete());
+        assert_eq!(pool.due(t + SETTLE + LINGER), [Step::WriteHosts]);
+        assert_eq!(ports(&pool), [2]);
+    }
+
+    #[test]
+    fn the_old_ones_do_not_stay_for_ever() {
+        let t = Instant::now();
+        let (mut pool, old, _) = moved(t);
+        assert_eq!(pool.next_due(), Some(t + SETTLE + LINGER));
+        assert_eq!(pool.due(t + SETTLE + LINGER), [Step::Withdraw(old.id())]);
+    }
+
+    #[test]
+    fn one_that_returns_while_it_is_leaving_stays() {
+        let t = Instant::now();
+        let (mut pool, old, new) = moved(t);
+        assert_eq!(pool.configure(std::slice::from_ref(&old), t), [Step::Withdraw(new.id())]);
+        assert_eq!(pool.due(t + LINGER), [Step::WriteHosts]);
+        pool.hosts_written(t + LINGER);
+        assert_eq!(ports(&pool), [1]);
+        assert_eq!(pool.next_due(), None);
+    }
+
+    #[test]
+    fn a_new_name_for_an_address_replaces_the_old_one_at_once() {
+        let t = Instant::now();
+        let (old, new) = (spec("a", 1), spec("b", 1));
+        let mut pool = announced(std::slice::from_ref(&old), t);
+        let steps = pool.configure(std::slice::from_ref(&new), t);
+        assert_eq!(steps, [Step::Withdraw(old.id()), Step::Scrape(new.clone())]);
+        assert_eq!(pool.known(new.id(), t + SETTLE), [Step::Announce(new.id())]);
+        assert_eq!(pool.due(t + LINGER * 2), [], "the host never left");
     }
 
     #[test]
