@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header;
 use hyper_util::rt::TokioIo;
@@ -113,7 +114,8 @@ impl Client {
         let ok = response.status() == hyper::StatusCode::OK;
         let mut body = response.into_body();
         // Not kept for the next scrape: bodies of thousands of endpoints would all stay in memory.
-        let mut bytes = Vec::new();
+        let expected = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_BODY_BYTES);
+        let mut bytes = Vec::with_capacity(expected.min(MAX_BODY_BYTES));
         let whole = timeout_at(deadline, async {
             while let Some(frame) = body.frame().await {
                 let Ok(frame) = frame else { return false };

@@ -52,7 +52,7 @@ async fn ready(State(server): State<Server>) -> Response {
     } else if server.shared.publisher.is_ready() {
         (StatusCode::OK, "ok\n")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "waiting for the first full table\n")
+        (StatusCode::SERVICE_UNAVAILABLE, "waiting for the first full table, see /v1/endpoints\n")
     };
     (status, text).into_response()
 }
