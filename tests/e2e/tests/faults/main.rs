@@ -3,6 +3,8 @@
 
 mod applier;
 mod held_streams;
+mod hostile_answers;
+mod hostile_requests;
 mod poison;
 mod pushes;
 mod traps;
