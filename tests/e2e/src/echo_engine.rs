@@ -51,9 +51,8 @@ impl EchoEngine {
                 connections.spawn(async move {
                     let service = service_fn(move |request| answer(request, Arc::clone(&counted)));
                     // An error is a peer that left.
-                    let _ = http1::Builder::new()
-                        .serve_connection(TokioIo::new(socket), service)
-                        .await;
+                    let _ =
+                        http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
                 });
             }
         });
@@ -87,7 +86,9 @@ async fn answer(
     let headers: Vec<(&str, String)> = head
         .headers
         .iter()
-        .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .map(|(name, value)| {
+            (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        })
         .collect();
     let seen = json!({
         "method": head.method.as_str(),
