@@ -1,0 +1,10 @@
+//! What becomes of requests, and of what is charged for them, when something ends before its time: the
+//! request, the engine, the agent.
+#![cfg(feature = "e2e")]
+
+mod charged;
+mod conversation;
+mod endings;
+mod every_ending;
+mod first_request;
+mod settled;
