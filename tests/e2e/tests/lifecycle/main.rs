@@ -2,9 +2,11 @@
 //! request, the engine, the agent.
 #![cfg(feature = "e2e")]
 
+mod agent_away;
 mod charged;
 mod conversation;
 mod endings;
+mod engine_killed;
 mod every_ending;
 mod first_request;
 mod settled;
