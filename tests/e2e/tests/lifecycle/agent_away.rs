@@ -143,10 +143,10 @@ async fn half_a_minute_without_the_agent_and_a_long_answer_are_no_trouble() -> R
     assert!(took >= Duration::from_secs(u64::from(LONG) - 1), "the answer took only {took:?}");
     assert!(text.ends_with("data: [DONE]\n\n"), "the answer was cut: {text}");
     assert!(text.matches(": keep-alive").count() > 40, "no comments between the tokens");
-    let usage = text.lines().filter_map(|line| {
+    let mut usages = text.lines().filter_map(|line| {
         serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok()?.get("usage").cloned()
     });
-    let usage = usage.filter(Value::is_object).last().context("a usage")?;
+    let usage = usages.rfind(Value::is_object).context("a usage")?;
     assert_eq!(usage["completion_tokens"], LONG);
     let record = stack.access("long").await?;
     assert_eq!(record.completion_tokens(), Some(u64::from(LONG)));

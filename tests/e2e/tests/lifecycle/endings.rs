@@ -91,7 +91,7 @@ impl Ending {
 }
 
 /// Adds routes on which time is short to the bootstrap template.
-pub(crate) fn short_timeouts(template: String) -> String {
+pub(crate) fn short_timeouts(template: &str) -> String {
     let last = "              - match: { prefix: / }\n";
     let route = |name: &str, limit: &str| {
         let header = format!("{{ name: {TIMEOUT}, string_match: {{ exact: {name} }} }}");

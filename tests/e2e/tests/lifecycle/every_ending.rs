@@ -133,7 +133,7 @@ async fn ten_thousand_requests_leave_nothing_behind() -> Result<()> {
             "--ports",
             &engine_ports::<4>()?,
         ])
-        .template(short_timeouts);
+        .template(|template| short_timeouts(&template));
     let mut stack = Stack::start(setup).await?;
     let before = incarnations(&stack).await?;
 
