@@ -7,8 +7,7 @@
 //!
 //! `h0 = XXH3(model, adapter, cache salt)`, each field with its length before it, and
 //! `h[i] = XXH3(XXH3(block[i]) as 8 LE bytes, seed = h[i-1])`. The block is hashed by itself
-//! first, so that the bytes can be hashed while the body still arrives, before the fields that
-//! `h0` needs have been seen.
+//! first, so that the bytes can be hashed before the fields that `h0` needs have been seen.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 

@@ -29,6 +29,9 @@ pub struct PluginConfig {
     /// Larger bodies are refused (413). Envoy's own limits must be above it.
     #[serde(default = "default_max_body_bytes")]
     pub max_body_bytes: usize,
+    /// Bodies on their way may hold so much in each worker, all together; more get 503.
+    #[serde(default = "default_max_unfinished_bytes")]
+    pub max_unfinished_bytes: usize,
     /// Endpoints beyond this are refused, and counted.
     #[serde(default = "default_max_endpoints")]
     pub max_endpoints: usize,
@@ -61,6 +64,10 @@ fn default_agent_cluster() -> String {
 
 fn default_max_body_bytes() -> usize {
     16 << 20
+}
+
+fn default_max_unfinished_bytes() -> usize {
+    128 << 20
 }
 
 fn default_max_endpoints() -> usize {
@@ -110,8 +117,15 @@ impl PluginConfig {
         if config.agent_cluster.is_empty() {
             return wrong("agent_cluster", "must name Envoy's cluster of the agent");
         }
-        if config.max_body_bytes < 1024 || config.max_body_bytes > 256 << 20 {
-            return wrong("max_body_bytes", "must be from 1024 to 268435456");
+        if config.max_body_bytes < 1024 || config.max_body_bytes > 128 << 20 {
+            return wrong("max_body_bytes", "must be from 1024 to 134217728");
+        }
+        // Decoded text may take four times as much while it grows, and V8 gives a VM 1 GiB.
+        if config.max_unfinished_bytes > 128 << 20 {
+            return wrong("max_unfinished_bytes", "must be at most 134217728");
+        }
+        if config.max_unfinished_bytes < config.max_body_bytes {
+            return wrong("max_unfinished_bytes", "must be at least max_body_bytes");
         }
         if config.max_endpoints == 0 || config.max_endpoints > 256 {
             return wrong("max_endpoints", "must be from 1 to 256");
@@ -155,6 +169,7 @@ mod tests {
                 ("{\"pool\":\"p\",\n\"failure_mode\":\"open\"}", "line 2"),
                 (r#"{"pool":"p","max_body_bytes":-1}"#, "invalid value"),
                 (r#"{"pool":"p","max_body_bytes":10}"#, "max_body_bytes"),
+                (r#"{"pool":"p","max_unfinished_bytes":1000000}"#, "max_unfinished_bytes"),
                 (r#"{"pool":"p","max_endpoints":257}"#, "max_endpoints"),
                 (r#"{"pool":"p","index":{"max_blocks":1}}"#, "index.max_blocks"),
                 (r#"{"pool":"p","debug_path":"x"}"#, "debug_path"),

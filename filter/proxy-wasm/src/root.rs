@@ -138,8 +138,15 @@ impl RootContext for Root {
                 return false;
             }
         };
-        runtime::ensure(&config);
-        warm_up::run();
+        match runtime::ensure(&config) {
+            Ok(true) => warm_up::run(),
+            Ok(false) => {}
+            Err(pool) => {
+                let wanted = &config.pool;
+                error!("this vm_id serves the pool {pool}; give {wanted} a vm_id of its own");
+                return false;
+            }
+        }
         runtime::with(|runtime| {
             runtime.configured(self.id, host::now_ms());
             runtime.vm.attach(&HostStore);
@@ -159,19 +166,24 @@ impl RootContext for Root {
             }
             runtime.vm.set_settings(config.settings());
             faults::on_tick(runtime.vm.slot());
+            if runtime.vm.is_applier() {
+                // What waits goes out with this tick. Queue callbacks may have fallen silent.
+                runtime.consume_queue(self.id);
+                runtime.drain_queue(now_ms);
+            }
             let applier = runtime.vm.tick(&HostStore, now_ms);
             if applier {
                 runtime.consume_queue(self.id);
-                runtime.drain_queue(now_ms);
                 self.poll_agent(runtime, &config.agent_cluster, now_ms);
                 runtime.metrics.report_table(&runtime.vm, now_ms);
             } else {
                 runtime.queue_root = None;
             }
-            runtime.watchdog.check(now_ms);
             applier
         });
         self.set_pace(applier.unwrap_or(false));
+        // Last: it acts on other contexts.
+        runtime::with(|runtime| runtime.watchdog.check(now_ms));
     }
 
     fn on_queue_ready(&mut self, _queue_id: u32) {

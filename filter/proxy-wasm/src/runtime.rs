@@ -6,7 +6,7 @@ use crate::watchdog::Watchdog;
 use proxy_wasm::hostcalls;
 use std::cell::Cell;
 use warmroute_core::config::PluginConfig;
-use warmroute_core::exchange::Env;
+use warmroute_core::exchange::{BodyBudget, Env};
 use warmroute_core::request::Scratch;
 use warmroute_core::vm::{Message, SharedStore, VmState};
 use warmroute_shared_state::prefix::{ChainScope, chain_step};
@@ -43,10 +43,12 @@ pub(crate) struct Runtime {
     pub(crate) next_poll_ms: u64,
     pub(crate) poll_failures: u32,
     scratches: Vec<Scratch>,
+    bodies: BodyBudget,
     outbox: Vec<Vec<u8>>,
     queue: Option<u32>,
     random: u64,
     vm_id: String,
+    pool: String,
 }
 
 thread_local! {
@@ -64,12 +66,19 @@ pub(crate) fn with<T>(work: impl FnOnce(&mut Runtime) -> T) -> Option<T> {
     })
 }
 
-/// Makes the VM's state if there is none yet.
-pub(crate) fn ensure(config: &PluginConfig) {
+/// Makes the VM's state if there is none yet. Returns whether it did.
+///
+/// # Errors
+/// The pool that this VM serves, if it is another one: all filters with one `vm_id` share one table.
+pub(crate) fn ensure(config: &PluginConfig) -> Result<bool, String> {
     RUNTIME.with(|cell| {
-        let runtime = cell.take().unwrap_or_else(|| Box::new(Runtime::new(config)));
+        let known = cell.take();
+        let fresh = known.is_none();
+        let runtime = known.unwrap_or_else(|| Box::new(Runtime::new(config)));
+        let pool = runtime.pool.clone();
         cell.set(Some(runtime));
-    });
+        if pool == config.pool { Ok(fresh) } else { Err(pool) }
+    })
 }
 
 impl Runtime {
@@ -91,10 +100,12 @@ impl Runtime {
             next_poll_ms: 0,
             poll_failures: 0,
             scratches: Vec::new(),
+            bodies: BodyBudget::default(),
             outbox: Vec::new(),
             queue: None,
             random: incarnation,
             vm_id: String::from_utf8(vm_id).unwrap_or_default(),
+            pool: config.pool.clone(),
         }
     }
 
@@ -131,6 +142,7 @@ impl Runtime {
             config,
             now_ms: host::now_ms(),
             random: &mut || split_mix(random),
+            bodies: &mut self.bodies,
             scratches: &mut self.scratches,
             outbox: &mut self.outbox,
         });

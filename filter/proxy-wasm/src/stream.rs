@@ -131,8 +131,11 @@ impl Stream {
         }
     }
 
-    fn still_reads(&mut self, now_ms_of_body: bool) -> bool {
-        runtime::with(|runtime| runtime.watchdog.forget(self.id, now_ms_of_body));
+    /// Whether the body is still of interest. `body_came`: more of it, or its end, is there.
+    fn still_reads(&mut self, body_came: bool) -> bool {
+        let awaited = self.exchange.awaits_body() || self.late.is_some();
+        // Only a body that was held back for us proves Envoy's setting.
+        runtime::with(|runtime| runtime.watchdog.forget(self.id, body_came && awaited));
         self.exchange.awaits_body()
     }
 }
@@ -150,11 +153,12 @@ impl HttpContext for Stream {
             return self.reply_with_state();
         }
         let step = self.event(|exchange, env| exchange.on_request_headers(env, &head));
-        if step == Some(Step::Pause) {
+        let action = self.carry_out(step, end_of_stream);
+        if self.exchange.awaits_body() || self.late.is_some() {
             let now_ms = host::now_ms();
             runtime::with(|runtime| runtime.watchdog.watch(self.id, now_ms));
         }
-        self.carry_out(step, end_of_stream)
+        action
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
@@ -192,8 +196,10 @@ impl HttpContext for Stream {
             host::remove_header(MapType::HttpResponseHeaders, ATTEMPTS);
         }
         let (content_type, content_encoding) = (header("content-type"), header("content-encoding"));
+        let status = header(":status").and_then(number).unwrap_or(0);
         let head = ResponseHead {
-            status: header(":status").and_then(number).unwrap_or(0),
+            status,
+            from_engine: status < 400 || code_details() == "via_upstream",
             content_type: content_type.as_deref(),
             content_encoding: content_encoding.as_deref(),
             attempts: attempts.and_then(number).map_or(1, u32::from),
@@ -245,7 +251,14 @@ fn upstream_address() -> Option<String> {
 
 /// Whether Envoy says that the client ended the stream.
 fn downstream_left() -> bool {
+    let details = code_details();
+    let words = ["downstream", "remote_reset", "codec"];
+    // An engine that resets is not the client, though its details hold the same word.
+    !details.starts_with("upstream_") && words.iter().any(|word| details.contains(word))
+}
+
+/// What Envoy says of how the response came about. Not asked on the common path.
+fn code_details() -> String {
     let details = host::property(&["response", "code_details"]).unwrap_or_default();
-    let details = String::from_utf8_lossy(&details);
-    details.contains("downstream") || details.contains("remote_reset") || details.contains("codec")
+    String::from_utf8(details).unwrap_or_default()
 }

@@ -1,34 +1,38 @@
-//! Runs the hot path on a made-up body at configuration time: the first pass through fresh memory costs ten times
+//! Runs the hot path on a made-up body when a VM is made: the first pass through fresh memory costs ten times
 //! what later ones do, and no client should pay for it.
 
 use warmroute_core::config::PluginConfig;
-use warmroute_core::exchange::{Env, Exchange, RequestHead, Step};
+use warmroute_core::exchange::{BodyBudget, Env, Exchange, RequestHead, Step};
 use warmroute_core::vm::{MemoryStore, VmState};
+use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord};
+use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 
-const PASSES: usize = 24;
+const PASSES: u64 = 24;
 const BODY_BYTES: usize = 128 << 10;
+const ENDPOINTS: u16 = 8;
 
-/// Warms code and memory up. Touches nothing that is shared.
+/// Warms code and memory up, on shared data of its own.
 pub(crate) fn run() {
-    let Ok(config) = PluginConfig::parse(br#"{"pool":"warm-up","failure_mode":"FailOpen"}"#) else {
-        return;
-    };
+    let Ok(config) = PluginConfig::parse(br#"{"pool":"warm-up"}"#) else { return };
     let store = MemoryStore::default();
     let mut vm = VmState::new(1, config.settings());
-    let mut body = br#"{"model":"m","stream":true,"messages":[{"role":"user","content":""#.to_vec();
-    while body.len() < BODY_BYTES {
-        body.extend_from_slice(b"some words, \\\"quoted\\\" and a line\\n");
+    vm.attach(&store);
+    vm.tick(&store, 1);
+    if vm.on_page(&store, &made_up_table().encode(), 1).is_err() {
+        return;
     }
-    body.extend_from_slice(br#""}]}"#);
+    let body = made_up_body();
     let (mut scratches, mut outbox) = (Vec::new(), Vec::new());
-    for _ in 0..PASSES {
+    let mut bodies = BodyBudget::default();
+    for now_ms in 2..PASSES {
         let mut exchange = Exchange::default();
         let mut env = Env {
             vm: &mut vm,
             store: &store,
             config: &config,
-            now_ms: 0,
+            now_ms,
             random: &mut || 0,
+            bodies: &mut bodies,
             scratches: &mut scratches,
             outbox: &mut outbox,
         };
@@ -42,5 +46,37 @@ pub(crate) fn run() {
             exchange.on_request_end(&mut env);
         }
         exchange.on_done(&mut env, false);
+        outbox.clear();
+        vm.tick(&store, now_ms);
     }
+}
+
+fn made_up_table() -> Page {
+    let endpoint = |n: u16| {
+        let address = format!("192.0.2.{n}:8000");
+        AgentOp::Endpoint(EndpointRecord {
+            id: EndpointId::new("warm-up", "", &address),
+            generation: 1,
+            name: address.clone(),
+            address,
+            availability: Availability::Ready,
+            block_tokens: 16,
+            kv_blocks: 10_000,
+            labels: Vec::new(),
+        })
+    };
+    Page {
+        position: Position { epoch: 1, seq: 1 },
+        kind: PageKind::Snapshot { page: 0, pages: 1 },
+        ops: (0..ENDPOINTS).map(endpoint).collect(),
+    }
+}
+
+fn made_up_body() -> Vec<u8> {
+    let mut body = br#"{"model":"m","stream":true,"messages":[{"role":"user","content":""#.to_vec();
+    while body.len() < BODY_BYTES {
+        body.extend_from_slice(b"some words, \\\"quoted\\\" and a line\\n");
+    }
+    body.extend_from_slice(br#""}]}"#);
+    body
 }

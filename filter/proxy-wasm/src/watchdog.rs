@@ -14,8 +14,8 @@ use warmroute_core::vm::SharedStore;
 /// How long a client may take to begin its body before the setting is suspected.
 const PATIENCE_MS: u64 = 3000;
 
-/// Requests watched at once: one would be enough.
-const WATCHED: usize = 64;
+/// Requests watched at once, until the first body is seen.
+const WATCHED: usize = 4096;
 
 /// Written once any VM has been shown a body.
 const KEY: &str = "warmroute.body_seen";

@@ -9,6 +9,7 @@
 //! The host translates its callbacks into these calls and carries the steps out. It may call
 //! [`Exchange::on_done`] at any moment, and nothing after it.
 
+mod body_budget;
 mod internal_headers;
 mod prompt;
 mod record;
@@ -17,6 +18,7 @@ mod request_head;
 #[cfg(test)]
 mod tests;
 
+pub use body_budget::BodyBudget;
 pub use internal_headers::{DESTINATION, is_internal};
 pub use record::{Cause, Record};
 pub use request_head::RequestHead;
@@ -41,6 +43,8 @@ pub struct Env<'a> {
     pub now_ms: u64,
     /// Any `u64`, another one at each call.
     pub random: &'a mut dyn FnMut() -> u64,
+    /// What bodies on their way hold.
+    pub bodies: &'a mut BodyBudget,
     /// Buffers of former requests.
     pub scratches: &'a mut Vec<Scratch>,
     /// What to send to the applier, in this order. Filled here, emptied by the host.
@@ -80,6 +84,10 @@ enum Phase {
 pub struct Exchange {
     phase: Phase,
     started_ms: u64,
+    /// Bytes taken from the budget.
+    held: usize,
+    /// The body was read, so the answer is of a form that is read too.
+    read: bool,
     routed: Option<Box<Routed>>,
     reader: Option<ResponseReader>,
     record: Record,
@@ -93,17 +101,18 @@ impl Exchange {
         let class = head.class();
         if class == PathClass::Other || head.end_of_stream {
             if class != PathClass::Other {
-                return self.refuse(empty_body(), "warmroute_bad_request");
+                return self.refuse(env, empty_body(), "warmroute_bad_request");
             }
             return self.route(env, Prompt::default());
         }
         if let Some(encoding) = head.foreign_encoding() {
-            return self.refuse(LocalReply::compressed(encoding), "warmroute_compressed");
+            return self.refuse(env, LocalReply::compressed(encoding), "warmroute_compressed");
         }
         if head.content_length.is_some_and(|length| length > env.config.max_body_bytes as u64) {
             return self.too_large(env);
         }
         let scratch = env.scratches.pop().unwrap_or_default();
+        self.read = true;
         self.phase = Phase::Body(Box::new(BodyScan::new(class, scratch)));
         Step::Pause
     }
@@ -131,6 +140,10 @@ impl Exchange {
         if scan.taken().saturating_add(slice.len()) > env.config.max_body_bytes {
             return self.too_large(env);
         }
+        if !env.bodies.take(slice.len(), env.config.max_unfinished_bytes) {
+            return self.refuse(env, LocalReply::busy(), "warmroute_bodies_full");
+        }
+        self.held = self.held.saturating_add(slice.len());
         // What is wrong with it is said once the whole body is there: a client that is answered while it
         // still sends may never read the answer.
         let _ = scan.feed(slice);
@@ -139,25 +152,33 @@ impl Exchange {
 
     /// The body is complete: the last bytes or the trailers came.
     pub fn on_request_end(&mut self, env: &mut Env<'_>) -> Step {
+        self.give_back(env);
         let Phase::Body(scan) = core::mem::take(&mut self.phase) else {
             self.phase = Phase::Decided;
             return Step::Forward { destinations: None };
         };
         match scan.finish() {
             Ok(facts) => {
-                let prompt = prompt::of(&facts, env.config.max_body_bytes);
+                let room = env.vm.longest_prompt().min(env.config.max_body_bytes);
+                let prompt = prompt::of(&facts, room);
                 recycle(env, facts.into_scratch());
                 self.route(env, prompt)
             }
-            Err(error) => self.refuse(LocalReply::from(&error), "warmroute_bad_request"),
+            Err(error) => self.refuse(env, LocalReply::from(&error), "warmroute_bad_request"),
         }
     }
 
-    fn too_large(&mut self, env: &Env<'_>) -> Step {
-        self.refuse(LocalReply::too_large(env.config.max_body_bytes), "warmroute_too_large")
+    fn too_large(&mut self, env: &mut Env<'_>) -> Step {
+        let reply = LocalReply::too_large(env.config.max_body_bytes);
+        self.refuse(env, reply, "warmroute_too_large")
     }
 
-    fn refuse(&mut self, reply: LocalReply, details: &'static str) -> Step {
+    fn give_back(&mut self, env: &mut Env<'_>) {
+        env.bodies.give(core::mem::take(&mut self.held));
+    }
+
+    fn refuse(&mut self, env: &mut Env<'_>, reply: LocalReply, details: &'static str) -> Step {
+        self.give_back(env);
         self.phase = Phase::Decided;
         self.record.cause = Some(Cause::Rejected(details));
         Step::Reply { reply, details }
@@ -178,8 +199,10 @@ impl Exchange {
                 self.record.reason = Some("no_table");
                 Step::Forward { destinations: None }
             }
-            Choice::NoTable => self.refuse(LocalReply::no_endpoint(), "warmroute_no_table"),
-            Choice::NoEndpoint => self.refuse(LocalReply::no_endpoint(), "warmroute_no_endpoint"),
+            Choice::NoTable => self.refuse(env, LocalReply::no_endpoint(), "warmroute_no_table"),
+            Choice::NoEndpoint => {
+                self.refuse(env, LocalReply::no_endpoint(), "warmroute_no_endpoint")
+            }
         }
     }
 
@@ -191,6 +214,7 @@ impl Exchange {
         head: &ResponseHead<'_>,
         served_by: impl FnOnce() -> Option<String>,
     ) {
+        self.give_back(env);
         self.phase = Phase::Decided;
         if matches!(self.record.cause, Some(Cause::Rejected(_))) {
             return;
@@ -211,11 +235,21 @@ impl Exchange {
                 self.record.moved(env.vm, routed);
             }
         }
-        self.reader = Some(ResponseReader::for_headers(
-            head.status,
-            head.content_type,
-            head.content_encoding,
-        ));
+        if head.status >= 400
+            && let Some(routed) = &mut self.routed
+        {
+            env.outbox.extend(env.vm.refused(env.store, routed, env.now_ms));
+        }
+        if !head.from_engine {
+            // Envoy's own answer: nobody served the request.
+            self.record.cause = Some(Cause::NoResponse);
+            return;
+        }
+        self.reader = Some(if self.read {
+            ResponseReader::for_headers(head.status, head.content_type, head.content_encoding)
+        } else {
+            ResponseReader::opaque(head.status)
+        });
         if head.end_of_stream {
             self.on_response_end(env, End::Clean);
         }
@@ -250,6 +284,7 @@ impl Exchange {
     /// The exchange is over, however. Releases whatever is still charged. `client_gone`: the client left, as far
     /// as the host knows.
     pub fn on_done(&mut self, env: &mut Env<'_>, client_gone: bool) {
+        self.give_back(env);
         self.phase = Phase::Decided;
         let end = if client_gone { End::ClientGone } else { End::Broken };
         self.on_response_end(env, end);
@@ -287,6 +322,8 @@ pub struct ResponseHead<'a> {
     pub content_type: Option<&'a [u8]>,
     /// `content-encoding`.
     pub content_encoding: Option<&'a [u8]>,
+    /// It is the engine's, and not Envoy's own.
+    pub from_engine: bool,
     /// `x-envoy-attempt-count`; 1 if absent.
     pub attempts: u32,
     /// There is no body.

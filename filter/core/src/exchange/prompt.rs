@@ -4,14 +4,18 @@ use crate::request::{RequestFacts, visit_prompt};
 use crate::vm::Prompt;
 use warmroute_shared_state::prefix::{BlockDigester, ChainScope, chain_in_place};
 
-/// The chain over the prompt's approximate byte stream, `limit` bytes of it at most. A completions request
-/// with several prompts is routed by the first one; the others count as work to do.
+/// The chain over the prompt's approximate byte stream, `limit` bytes of it at most: what lies beyond is held by
+/// nobody. A completions request with several prompts is routed by the first one; the others count as work to do.
 pub(super) fn of(facts: &RequestFacts, limit: usize) -> Prompt {
     let mut digester = BlockDigester::default();
     let mut chain =
         Vec::with_capacity(facts.body_bytes / warmroute_shared_state::prefix::BLOCK_BYTES);
     visit_prompt(facts, 0, limit, &mut |piece: &[u8]| digester.push(piece, &mut chain));
     let mut bytes = digester.bytes();
+    if bytes >= limit as u64 {
+        // Cut short: its true length is not known, but about that of the body.
+        bytes = bytes.max(facts.body_bytes as u64);
+    }
     for index in 1..facts.prompt_count() {
         visit_prompt(facts, index, limit, &mut |piece: &[u8]| {
             bytes = bytes.saturating_add(piece.len() as u64);

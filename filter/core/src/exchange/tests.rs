@@ -14,6 +14,7 @@ struct Host {
     seed: u64,
     scratches: Vec<Scratch>,
     outbox: Vec<Vec<u8>>,
+    bodies: BodyBudget,
 }
 
 impl Host {
@@ -32,7 +33,16 @@ impl Host {
             };
             vm.on_page(&store, &page.encode(), now_ms).unwrap();
         }
-        Self { store, vm, config, now_ms, seed: 1, scratches: vec![], outbox: vec![] }
+        Self {
+            store,
+            vm,
+            config,
+            now_ms,
+            seed: 1,
+            scratches: vec![],
+            outbox: vec![],
+            bodies: BodyBudget::default(),
+        }
     }
 
     fn with<T>(&mut self, event: impl FnOnce(&mut Env<'_>) -> T) -> T {
@@ -49,6 +59,7 @@ impl Host {
             random: &mut random,
             scratches: &mut self.scratches,
             outbox: &mut self.outbox,
+            bodies: &mut self.bodies,
         })
     }
 
@@ -101,6 +112,7 @@ fn ok(attempts: u32, content_type: &[u8]) -> ResponseHead<'_> {
         status: 200,
         content_type: Some(content_type),
         content_encoding: None,
+        from_engine: true,
         attempts,
         end_of_stream: false,
     }
@@ -262,10 +274,90 @@ crate::tests! {
                     if events > 6 { exchange.on_response_end(env, End::Clean); }
                     exchange.on_done(env, client_gone);
                 });
-                assert!(host.idle(), "after {events} events");
+                assert!(host.idle() && host.bodies.is_empty(), "after {events} events");
                 assert!(exchange.record().cause.is_some());
             }
         }
+    }
+
+    fn bodies_on_their_way_share_one_budget() {
+        let mut host = Host::new(Some(2));
+        host.config.max_unfinished_bytes = 5000;
+        let part = vec![b' '; 3000];
+        let mut first = Exchange::default();
+        let mut second = Exchange::default();
+        host.with(|env| first.on_request_headers(env, &head("/v1/completions")));
+        host.with(|env| second.on_request_headers(env, &head("/v1/completions")));
+        assert_eq!(host.with(|env| first.on_request_body(env, &part)), Step::Pause);
+        let step = host.with(|env| second.on_request_body(env, &part));
+        assert!(matches!(step, Step::Reply { reply: LocalReply { status: 503, .. }, .. }), "{step:?}");
+        host.with(|env| first.on_done(env, true));
+        assert!(host.bodies.is_empty());
+    }
+
+    fn a_body_that_is_no_json_is_handed_over_once() {
+        let mut host = Host::new(Some(2));
+        let mut exchange = Exchange::default();
+        host.with(|env| exchange.on_request_headers(env, &head("/v1/completions")));
+        for n in 1..10 {
+            host.with(|env| exchange.on_request_body(env, b"xxxxxxxxxx"));
+            assert_eq!(exchange.body_taken(), n * 10);
+        }
+        host.with(|env| exchange.on_done(env, true));
+    }
+
+    fn what_the_engine_refused_is_not_believed() {
+        let mut host = Host::new(Some(1));
+        let body = chat(&"too long ".repeat(100));
+        let (mut exchange, _) = host.routed(&body);
+        let refused = ResponseHead { status: 400, ..ok(1, JSON) };
+        host.with(|env| {
+            exchange.on_response_headers(env, &refused, || None);
+            exchange.on_response_body(env, br#"{"error":{"code":400}}"#);
+            exchange.on_response_end(env, End::Clean);
+        });
+        assert_eq!(exchange.record().cause, Some(Cause::Answered(Outcome::Refused { status: 400 })));
+        let (again, _) = host.routed(&body);
+        assert_eq!(again.record().matched_tokens, Some(0));
+    }
+
+    fn answers_of_other_paths_are_not_read() {
+        let mut host = Host::new(Some(1));
+        let id = endpoint_record(0).id;
+        for status in [200, 304] {
+            let mut exchange = Exchange::default();
+            host.with(|env| {
+                exchange.on_request_headers(env, &head("/v1/embeddings"));
+                exchange.on_response_headers(env, &ResponseHead { status, ..ok(1, JSON) }, || None);
+                if status == 200 {
+                    exchange.on_response_body(env, br#"{"usage":{"prompt_tokens":500}}"#);
+                }
+                exchange.on_response_end(env, End::Clean);
+                exchange.on_done(env, false);
+            });
+            assert_eq!(exchange.record().cause, Some(Cause::Answered(Outcome::Completed)), "{status}");
+        }
+        host.vm.tick(&host.store, host.now_ms);
+        let ratio = host.vm.follower().replica.roster.get(id).unwrap().bytes_per_token;
+        assert!((ratio - 4.0).abs() < 1e-6);
+    }
+
+    fn a_small_body_that_stands_for_a_huge_prompt_costs_nobody_anything() {
+        let mut host = Host::new(Some(1));
+        host.config.max_body_bytes = 1 << 20;
+        let known = chat(&"a known conversation ".repeat(100));
+        let (mut exchange, _) = host.routed(&known);
+        host.with(|env| exchange.on_done(env, false));
+        let part = r#"{"type":"video_url","video_url":{"url":"x"}}"#;
+        let parts = vec![part; 940].join(",");
+        let huge = format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{parts}]}}]}}"#);
+        let before = host.vm.follower().applied();
+        let (mut exchange, _) = host.routed(huge.as_bytes());
+        host.with(|env| exchange.on_done(env, false));
+        host.vm.tick(&host.store, host.now_ms);
+        assert!(host.vm.follower().applied() - before < 10);
+        let (again, _) = host.routed(&known);
+        assert!(again.record().matched_tokens.unwrap() > 400);
     }
 
     fn our_own_answer_is_not_taken_for_the_engines() {

@@ -26,7 +26,8 @@ impl Row {
     /// Whether its writer is alive.
     #[must_use]
     pub fn is_fresh(&self, now_ms: u64) -> bool {
-        self.incarnation != 0 && now_ms.saturating_sub(self.heartbeat_ms) <= ROW_FRESH_MS
+        // Far in the future is as dead as far in the past: the clock was set back since.
+        self.incarnation != 0 && now_ms.abs_diff(self.heartbeat_ms) <= ROW_FRESH_MS
     }
 
     /// The row as bytes.
@@ -100,7 +101,9 @@ mod tests {
         fn a_row_goes_stale() {
             let row = Row { incarnation: 1, heartbeat_ms: 1000, ..Row::default() };
             assert!(row.is_fresh(2500) && !row.is_fresh(2501));
-            assert!(row.is_fresh(900), "a clock that steps back does not kill the row");
+            assert!(row.is_fresh(900), "a clock that steps back a little does not kill the row");
+            let row = Row { incarnation: 1, heartbeat_ms: 3_600_000, ..Row::default() };
+            assert!(!row.is_fresh(1000), "nor does one that steps back far keep a dead one");
             assert!(!Row::default().is_fresh(0));
         }
     }

@@ -85,9 +85,8 @@ impl ColumnMask {
 }
 
 const NONE: u16 = u16::MAX;
-const SPILLED: u16 = u16::MAX - 1;
 
-/// A set of columns in four bytes: up to two of them, or the index of a mask in [`ColumnSets`].
+/// A set of columns in few bytes: up to two of them, or the index of a mask in [`ColumnSets`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ColumnRef {
     /// One or two columns; [`NONE`] where there is none.
@@ -96,7 +95,7 @@ pub(super) enum ColumnRef {
     Mask(SetIndex),
 }
 
-/// Index of a mask, cut in three bytes so that [`ColumnRef`] stays small.
+/// Index of a mask, in two halves so that [`ColumnRef`] stays at six bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SetIndex {
     low: u16,
@@ -212,7 +211,7 @@ impl ColumnSets {
     }
 }
 
-const _: () = assert!(MAX_COLUMNS < SPILLED && core::mem::size_of::<ColumnRef>() <= 8);
+const _: () = assert!(MAX_COLUMNS < NONE && core::mem::size_of::<ColumnRef>() <= 6);
 
 #[cfg(test)]
 mod tests {

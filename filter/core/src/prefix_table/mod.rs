@@ -104,11 +104,6 @@ impl PrefixTable {
         self.len = self.len.saturating_sub(before.saturating_sub(segment.len()));
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Calls `each` with hash, stamp and columns of every entry of one segment.
     pub fn for_each_in_segment(&self, segment: usize, mut each: impl FnMut(u64, u32, ColumnMask)) {
         for entry in self.segments.get(segment).into_iter().flatten() {

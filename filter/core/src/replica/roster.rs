@@ -9,6 +9,9 @@ use warmroute_shared_state::stream::Position;
 /// Bytes of prompt a token stands for until usage says better.
 pub(super) const DEFAULT_BYTES_PER_TOKEN: f32 = 4.0;
 
+/// Scrapes can be out of order by less than this; what is further back was taken after Envoy's clock was set back.
+const OUT_OF_ORDER_MS: u64 = 10_000;
+
 /// An endpoint as this VM knows it.
 #[derive(Debug, Clone)]
 pub struct EndpointState {
@@ -117,10 +120,14 @@ impl Roster {
         &self.live
     }
 
-    /// A column that neither belongs to an endpoint nor is in `blocked`.
+    /// A column that neither belongs to an endpoint nor is in `blocked`, looked for from `from` on: going round
+    /// gives every VM time to sweep one before it is used again.
     #[must_use]
-    pub fn free_column(&self, blocked: &ColumnMask) -> Option<Column> {
-        (0..MAX_COLUMNS)
+    pub fn free_column(&self, from: u64, blocked: &ColumnMask) -> Option<Column> {
+        let from = from.checked_rem(u64::from(MAX_COLUMNS)).unwrap_or(0);
+        let from = u16::try_from(from).unwrap_or(0);
+        (from..MAX_COLUMNS)
+            .chain(0..from)
             .map(Column)
             .find(|column| !self.live.contains(*column) && !blocked.contains(*column))
     }
@@ -211,9 +218,9 @@ impl Roster {
     }
 
     pub(super) fn set_load(&mut self, id: EndpointId, at_ms: u64, load: Load) {
-        if let Some(endpoint) = self.get_mut(id)
-            && at_ms >= endpoint.load_at_ms
-        {
+        let Some(endpoint) = self.get_mut(id) else { return };
+        let late_ms = endpoint.load_at_ms.saturating_sub(at_ms);
+        if late_ms == 0 || late_ms > OUT_OF_ORDER_MS {
             endpoint.load = load;
             endpoint.load_at_ms = at_ms;
         }
@@ -272,7 +279,8 @@ mod tests {
                 assert_eq!(roster.by_column(Column(n)).map(|e| e.record.id), Some(record(n).id));
             }
             assert_eq!(roster.len(), 4);
-            assert_eq!(roster.free_column(&ColumnMask::default()), Some(Column(1)));
+            let free = |from| roster.free_column(from, &ColumnMask::default());
+            assert_eq!((free(0), free(7), free(512 + 2)), (Some(Column(1)), Some(Column(7)), Some(Column(5))));
         }
 
         fn an_older_scrape_does_not_replace_a_newer_one() {
@@ -282,6 +290,15 @@ mod tests {
             roster.set_load(record(0).id, 100, load(1.0));
             roster.set_load(record(0).id, 50, load(9.0));
             assert_eq!(roster.get(record(0).id).map(|e| e.load), Some(load(1.0)));
+        }
+
+        fn a_clock_that_was_set_back_does_not_freeze_the_loads() {
+            let mut roster = Roster::default();
+            roster.upsert(Column(0), 1, &record(0));
+            let load = |waiting| Load { waiting: Some(waiting), ..Load::default() };
+            roster.set_load(record(0).id, 3_600_000, load(9.0));
+            roster.set_load(record(0).id, 1000, load(0.0));
+            assert_eq!(roster.get(record(0).id).map(|e| e.load), Some(load(0.0)));
         }
 
         fn its_operations_rebuild_it() {

@@ -84,6 +84,20 @@ impl LocalReply {
     pub fn no_endpoint() -> Self {
         Self::error(503, "No endpoint is available to serve the request.", None)
             .dropped(NO_ENDPOINTS)
+            .retry_later()
+    }
+
+    /// 503: this worker has no memory left for another body.
+    #[must_use]
+    pub fn busy() -> Self {
+        Self::error(503, "Too many large requests are being received at once.", None).retry_later()
+    }
+
+    /// The same with `retry-after`: another try in a second may succeed.
+    #[must_use]
+    fn retry_later(mut self) -> Self {
+        self.headers.push(("retry-after", "1"));
+        self
     }
 
     /// 500: the filter cannot work as it is configured; `what` tells the operator what to mend.
@@ -147,6 +161,7 @@ mod tests {
             assert_eq!(none.status, 503);
             assert_eq!(error_of(&none)["type"], "service_unavailable_error");
             assert!(none.headers.contains(&(DROPPED_REASON, NO_ENDPOINTS)));
+            assert!(none.headers.contains(&("retry-after", "1")));
 
             let broken = LocalReply::misconfigured("set allow_on_headers_stop_iteration");
             assert_eq!(broken.status, 500);

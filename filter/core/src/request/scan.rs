@@ -15,6 +15,7 @@ pub struct BodyScan {
     scanner: Scanner,
     reader: Reader,
     failed: Option<RequestError>,
+    taken: usize,
 }
 
 impl BodyScan {
@@ -23,13 +24,13 @@ impl BodyScan {
     #[must_use]
     pub fn new(path: PathClass, mut scratch: Scratch) -> Self {
         scratch.recycle();
-        Self { scanner: Scanner::new(), reader: Reader::new(path, scratch), failed: None }
+        Self { scanner: Scanner::new(), reader: Reader::new(path, scratch), failed: None, taken: 0 }
     }
 
-    /// Body bytes read so far.
+    /// Body bytes handed over so far, also those behind an error: no byte is to come twice.
     #[must_use]
     pub fn taken(&self) -> usize {
-        self.scanner.taken()
+        self.taken
     }
 
     /// Reads the next bytes.
@@ -38,6 +39,7 @@ impl BodyScan {
     /// As soon as the body is known to be no JSON, or too large to hold. Wrong shapes show only in
     /// [`finish`](Self::finish), since a later duplicate key may mend them. An error stays.
     pub fn feed(&mut self, slice: &[u8]) -> Result<(), RequestError> {
+        self.taken = self.taken.saturating_add(slice.len());
         if let Some(error) = self.failed {
             return Err(error);
         }

@@ -15,8 +15,8 @@ use warmroute_shared_state::wire::WireError;
 /// Rows that nobody wrote lately are looked at this often; those in use at every call.
 const FULL_ROW_SCAN_MS: u64 = 100;
 
-/// Totals are written at least this often, so that a reader can tell that they are fresh.
-const TOTALS_HEARTBEAT_MS: u64 = 250;
+/// Refused endpoints that are remembered.
+const REFUSED_KEPT: usize = 4096;
 
 /// Stamps are only told anew when they are older than this (about a minute, in units of 64 ms): they serve to
 /// rebuild the order of use when another VM becomes the applier.
@@ -53,7 +53,8 @@ pub(super) struct Applier {
     active_rows: Vec<usize>,
     scanned_ms: u64,
     totals: Totals,
-    refused_endpoints: u64,
+    /// Endpoints for which there was no room.
+    refused: BTreeSet<EndpointId>,
 }
 
 impl Applier {
@@ -74,7 +75,7 @@ impl Applier {
             active_rows: Vec::new(),
             scanned_ms: 0,
             totals: Totals::default(),
-            refused_endpoints: 0,
+            refused: BTreeSet::new(),
         }
     }
 
@@ -86,7 +87,7 @@ impl Applier {
     /// Endpoints that were refused because there are too many.
     #[must_use]
     pub(super) fn refused_endpoints(&self) -> u64 {
-        self.refused_endpoints
+        self.refused.len() as u64
     }
 
     /// Path of the next request to the agent, which may hold the answer for `wait_ms`.
@@ -96,7 +97,10 @@ impl Applier {
             Some(pending) => (pending.position, pending.next_page),
             None => (replica.roster.position().0, 0),
         };
-        if position.epoch == 0 {
+        // Whoever was refused may fit by now: only a fresh snapshot names it again.
+        let room = replica.roster.len() < self.settings.max_endpoints;
+        let ask_again = room && !self.refused.is_empty() && self.snapshot.is_none();
+        if position.epoch == 0 || ask_again {
             return format!("/v1/stream?wait_ms={wait_ms}");
         }
         let Position { epoch, seq } = position;
@@ -147,6 +151,7 @@ impl Applier {
 
     /// A snapshot names every endpoint: the others are gone.
     fn remove_absent(&mut self, follower: &mut Follower, ops: &[AgentOp]) {
+        self.refused.clear();
         let present: BTreeSet<EndpointId> = ops
             .iter()
             .filter_map(|op| match op {
@@ -208,9 +213,12 @@ impl Applier {
             _ => self.fresh_column(follower).map(|column| (column, self.publisher.next_seq())),
         };
         let Some((column, since)) = place else {
-            self.refused_endpoints = self.refused_endpoints.saturating_add(1);
+            if self.refused.len() < REFUSED_KEPT {
+                self.refused.insert(record.id);
+            }
             return;
         };
+        self.refused.remove(&record.id);
         if let Some((old, ..)) = old
             && old != column
         {
@@ -221,17 +229,19 @@ impl Applier {
 
     fn fresh_column(&self, follower: &mut Follower) -> Option<Column> {
         let replica = &mut follower.replica;
-        if let Some(column) = replica.roster.free_column(replica.dead_columns()) {
+        let from = self.publisher.next_seq();
+        if let Some(column) = replica.roster.free_column(from, replica.dead_columns()) {
             return Some(column);
         }
         // Churn outran the sweep: finish it now.
         while replica.needs_sweep() {
             replica.sweep_some();
         }
-        replica.roster.free_column(replica.dead_columns())
+        replica.roster.free_column(from, replica.dead_columns())
     }
 
     fn remove(&mut self, follower: &mut Follower, id: EndpointId) {
+        self.refused.remove(&id);
         if let Some(known) = follower.replica.roster.get(id) {
             self.shares.drop_endpoint(id, known.column);
             self.tell(follower, &TableOp::Remove(id));
@@ -257,9 +267,10 @@ impl Applier {
             }
             Message::Usage { endpoint, prompt_bytes, prompt_tokens } => {
                 let id = *endpoint;
-                if follower.replica.roster.get(id).is_some()
-                    && let Some(milli) = self.shares.learn(id, *prompt_bytes, *prompt_tokens)
-                {
+                let ratio = follower.replica.roster.get(id).map(|known| known.bytes_per_token);
+                let learned = ratio
+                    .and_then(|ratio| self.shares.learn(id, ratio, *prompt_bytes, *prompt_tokens));
+                if let Some(milli) = learned {
                     self.tell(follower, &TableOp::BytesPerToken { id, milli });
                 }
             }
@@ -271,6 +282,10 @@ impl Applier {
         let roster = &follower.replica.roster;
         let Some(endpoint) = roster.by_column(column) else { return };
         let capacity = shares::capacity(endpoint, roster.len(), self.settings.max_blocks);
+        if chain.len() > capacity {
+            // It does not fit, so the engine refuses it: nothing may be forgotten for its sake.
+            return;
+        }
         let dropped = self.shares.touch(column, chain, capacity);
         #[allow(clippy::cast_possible_truncation)]
         let stamp = (now_ms >> 6) as u32;
@@ -311,7 +326,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Adds up all fresh rows and writes the sum, if it changed or a heartbeat is due.
+    /// Adds up all fresh rows and writes the sum, if it changed.
     pub(super) fn add_up_rows(&mut self, store: &dyn SharedStore, keys: &Keys, now_ms: u64) {
         let full =
             now_ms.saturating_sub(self.scanned_ms) >= FULL_ROW_SCAN_MS || now_ms < self.scanned_ms;
@@ -332,8 +347,7 @@ impl Applier {
             self.scanned_ms = now_ms;
         }
         let totals = Totals::add_up(now_ms, rows.iter());
-        let age = now_ms.saturating_sub(self.totals.at_ms());
-        if !totals.same_counts(&self.totals) || age >= TOTALS_HEARTBEAT_MS {
+        if !totals.same_counts(&self.totals) {
             let _ = store.set(&keys.totals, &totals.encode(), None);
             self.totals = totals;
         }

@@ -13,7 +13,7 @@ use warmroute_shared_state::wire::{Reader, WireError, Writer};
 /// How long an intent counts: frames carry the pick within a few milliseconds.
 const INTENT_MS: u64 = 1000;
 
-/// Intents kept; with 20 positions at most each this stays below 8 KiB.
+/// Intents kept; with 20 positions at most each this stays below 12 KiB.
 const INTENTS_KEPT: usize = 40;
 
 /// One recent pick.
@@ -91,20 +91,22 @@ impl IntentRing {
         self.write(store, keys)
     }
 
-    /// The prompt with this chain went to the endpoint of column `to` after all. `false`: read again.
+    /// The prompt with this chain went to the endpoint of column `to` after all, or to nobody. `false`: read again.
     #[must_use]
     pub(super) fn redirect(
         mut self,
         store: &dyn SharedStore,
         keys: &Keys,
         from: Column,
-        to: Column,
+        to: Option<Column>,
         chain: &[u64],
     ) -> bool {
-        for intent in &mut self.intents {
-            if intent.column == from && intent.shared_blocks(chain) == chain.len() {
-                intent.column = to;
+        let meant = |i: &Intent| i.column == from && i.shared_blocks(chain) == chain.len();
+        match to {
+            Some(to) => {
+                self.intents.iter_mut().filter(|i| meant(i)).for_each(|i| i.column = to);
             }
+            None => self.intents.retain(|i| !meant(i)),
         }
         self.write(store, keys)
     }
@@ -190,9 +192,11 @@ mod tests {
             for chain in [[1, 2], [1, 3]] {
                 assert!(IntentRing::read(&store, &keys, 0).add(&store, &keys, Intent::new(A, 0, &chain)));
             }
-            assert!(IntentRing::read(&store, &keys, 0).redirect(&store, &keys, A, B, &[1, 3]));
+            assert!(IntentRing::read(&store, &keys, 0).redirect(&store, &keys, A, Some(B), &[1, 3]));
             let columns: Vec<_> = IntentRing::read(&store, &keys, 0).iter().map(|i| i.column).collect();
             assert_eq!(columns, [A, B]);
+            assert!(IntentRing::read(&store, &keys, 0).redirect(&store, &keys, A, None, &[1, 2]));
+            assert_eq!(IntentRing::read(&store, &keys, 0).iter().count(), 1);
         }
 
         fn intents_run_out_and_are_bounded() {

@@ -1,6 +1,6 @@
 //! A request's way through the state: chosen, answered, moved, finished.
 
-use super::{Intent, IntentRing, Message, SharedStore, VmState};
+use super::{Intent, IntentRing, Message, SharedStore, VmState, shares};
 use crate::inflight::{Flight, InFlight};
 use crate::prefix_table::MAX_COLUMNS;
 use crate::replica::EndpointState;
@@ -38,7 +38,6 @@ pub struct Routed {
     flight: Flight,
     column: Column,
     prompt: Prompt,
-    prompt_bytes: u64,
     /// `ip:port`, best first: the pick and its fallbacks.
     pub destinations: Vec<String>,
     /// Blocks that the endpoint was believed to hold.
@@ -89,12 +88,12 @@ impl VmState {
         let matched_tokens = matched_tokens(endpoint, pick.matched_blocks);
         let uncached = uncached_tokens(endpoint, prompt.bytes, pick.matched_blocks);
         let flight = self.ledger.start(endpoint.record.id, uncached, now_ms);
-        let message = self.remember(column, &prompt.chain, now_ms);
+        let room = shares::capacity(endpoint, roster.len(), self.max_blocks());
+        let message = self.remember(column, room, &prompt.chain, now_ms);
         self.write_row(store, now_ms);
         let routed = Routed {
             flight,
             column,
-            prompt_bytes: prompt.bytes,
             prompt,
             destinations,
             matched_blocks: pick.matched_blocks,
@@ -165,9 +164,16 @@ impl VmState {
         candidates
     }
 
-    /// Enters the chain into this VM's own table and words the message for the applier.
-    fn remember(&mut self, column: Column, chain: &[u64], now_ms: u64) -> Option<Vec<u8>> {
-        if chain.is_empty() {
+    /// Enters the chain into this VM's own table and words the message for the applier. Not if the engine has
+    /// no room for it.
+    fn remember(
+        &mut self,
+        column: Column,
+        room: usize,
+        chain: &[u64],
+        now_ms: u64,
+    ) -> Option<Vec<u8>> {
+        if chain.is_empty() || chain.len() > room {
             return None;
         }
         let message = Message::Picked { column, chain: HashList::Slice(chain) };
@@ -214,23 +220,51 @@ impl VmState {
             .iter()
             .find(|m| m.column == column)
             .map_or(0, |m| m.blocks);
-        let uncached = uncached_tokens(server, routed.prompt_bytes, held);
+        let uncached = uncached_tokens(server, routed.prompt.bytes, held);
         let matched_tokens = matched_tokens(server, held);
-        let new_there = routed.prompt.chain.get(routed.matched_blocks..).unwrap_or_default();
-        for hash in new_there {
-            self.follower.replica.table.remove(routed.column, *hash);
-        }
-        self.redirect_intent(store, routed.column, column, &routed.prompt.chain, now_ms);
-        let mut messages = Vec::new();
-        if !new_there.is_empty() {
-            let chain = HashList::Slice(new_there);
-            messages.push(Message::Unpicked { column: routed.column, chain }.encode());
-        }
-        messages.extend(self.remember(column, &routed.prompt.chain, now_ms));
+        let room = shares::capacity(server, self.follower.replica.roster.len(), self.max_blocks());
+        self.redirect_intent(store, routed.column, Some(column), &routed.prompt.chain, now_ms);
+        let mut messages: Vec<_> = self.unlearn(&routed, now_ms).into_iter().collect();
+        messages.extend(self.remember(column, room, &routed.prompt.chain, now_ms));
         let flight = self.ledger.move_to(routed.flight, id, uncached);
         self.write_row(store, now_ms);
         let routed = Routed { flight, column, matched_blocks: held, matched_tokens, ..routed };
         (routed, messages)
+    }
+
+    /// The endpoint refused the request: it computed nothing of it. Returns what to send to the applier.
+    pub fn refused(
+        &mut self,
+        store: &dyn SharedStore,
+        routed: &mut Routed,
+        now_ms: u64,
+    ) -> Option<Vec<u8>> {
+        self.redirect_intent(store, routed.column, None, &routed.prompt.chain, now_ms);
+        let message = self.unlearn(routed, now_ms);
+        routed.prompt.chain = Vec::new();
+        message
+    }
+
+    /// Takes what was new to the endpoint out of its share again.
+    fn unlearn(&mut self, routed: &Routed, now_ms: u64) -> Option<Vec<u8>> {
+        let new_there = routed.prompt.chain.get(routed.matched_blocks..).unwrap_or_default();
+        if new_there.is_empty() {
+            return None;
+        }
+        for hash in new_there {
+            self.follower.replica.table.remove(routed.column, *hash);
+        }
+        let chain = HashList::Slice(new_there);
+        let message = Message::Unpicked { column: routed.column, chain };
+        (!self.applies(&message, now_ms)).then(|| message.encode())
+    }
+
+    /// Bytes of a prompt that the largest engine has room for: what lies beyond is held by nobody.
+    #[must_use]
+    pub fn longest_prompt(&self) -> usize {
+        let roster = &self.follower.replica.roster;
+        let rooms = roster.iter().map(|e| shares::capacity(e, roster.len(), self.max_blocks()));
+        rooms.max().unwrap_or(0).saturating_mul(BLOCK_BYTES)
     }
 
     /// The others shall not believe the first pick any longer.
@@ -238,7 +272,7 @@ impl VmState {
         &self,
         store: &dyn SharedStore,
         from: Column,
-        to: Column,
+        to: Option<Column>,
         chain: &[u64],
         now_ms: u64,
     ) {
@@ -266,7 +300,7 @@ impl VmState {
         self.ledger.finish(routed.flight);
         self.write_row(store, now_ms);
         let prompt_tokens = prompt_tokens?;
-        let prompt_bytes = routed.prompt_bytes;
+        let prompt_bytes = routed.prompt.bytes;
         Some(Message::Usage { endpoint, prompt_bytes, prompt_tokens }.encode())
     }
 }

@@ -33,7 +33,8 @@ impl RowSlot {
         let changed = ledger.row_seq() != self.written_seq;
         let due =
             now_ms.saturating_sub(self.written_ms) >= HEARTBEAT_MS || now_ms < self.written_ms;
-        if self.slot.is_some() && !changed && !due {
+        // Without a slot it is looked for at heartbeats only: looking reads every row.
+        if !due && (self.slot.is_none() || !changed) {
             return;
         }
         if due && !self.still_ours(store, keys, ledger.incarnation()) {
@@ -41,8 +42,6 @@ impl RowSlot {
         } else if let Some(slot) = self.slot {
             // One writer a row: no version check is needed between heartbeats.
             let _ = store.set(keys.row(slot), &ledger.row(now_ms).encode(), None);
-        } else {
-            self.slot = Self::take(store, keys, ledger, now_ms);
         }
         self.written_seq = ledger.row_seq();
         self.written_ms = now_ms;

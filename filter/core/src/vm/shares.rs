@@ -18,6 +18,9 @@ const MIN_PROMPT_TOKENS: u32 = 64;
 /// How much the sums of the past weigh against the newest prompt.
 const MEMORY: f64 = 0.95;
 
+/// Before the first usage: as if this many tokens had come at the ratio in force. One odd prompt decides nothing.
+const PRIOR_TOKENS: f64 = 4000.0;
+
 /// Order of use for each column, and bytes per token for each endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
@@ -26,11 +29,20 @@ pub(super) struct Shares {
 }
 
 /// Bytes and tokens of one endpoint's prompts, older ones counting less.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct UsageRatio {
     bytes: f64,
     tokens: f64,
     told_milli: u32,
+}
+
+impl UsageRatio {
+    fn at(ratio: f32) -> Self {
+        let ratio = f64::from(ratio);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let told_milli = (ratio * 1000.0) as u32;
+        Self { bytes: ratio * PRIOR_TOKENS, tokens: PRIOR_TOKENS, told_milli }
+    }
 }
 
 impl Shares {
@@ -84,13 +96,21 @@ impl Shares {
         self.usage.remove(&id);
     }
 
-    /// Learns how many bytes a token stands for. Returns the ratio in thousandths if it moved by more than 2%
-    /// since it was last returned.
-    pub(super) fn learn(&mut self, id: EndpointId, bytes: u64, tokens: u32) -> Option<u32> {
-        if tokens < MIN_PROMPT_TOKENS {
+    /// Learns how many bytes a token stands for; `in_force` is the ratio so far. Returns the ratio in thousandths
+    /// if it moved by more than 2% since it was last returned.
+    pub(super) fn learn(
+        &mut self,
+        id: EndpointId,
+        in_force: f32,
+        bytes: u64,
+        tokens: u32,
+    ) -> Option<u32> {
+        // Outside of what a tokenizer can do it is no prompt that was hashed.
+        let plausible = u64::from(tokens / 4)..=u64::from(tokens).saturating_mul(64);
+        if tokens < MIN_PROMPT_TOKENS || !plausible.contains(&bytes) {
             return None;
         }
-        let usage = self.usage.entry(id).or_default();
+        let usage = self.usage.entry(id).or_insert_with(|| UsageRatio::at(in_force));
         #[allow(clippy::cast_precision_loss)]
         let bytes = bytes as f64;
         usage.bytes = usage.bytes * MEMORY + bytes;
@@ -124,13 +144,27 @@ mod tests {
     const A: EndpointId = EndpointId(1);
 
     crate::tests! {
-        fn the_ratio_is_told_when_it_moved() {
+        fn the_ratio_follows_usage_and_no_single_prompt() {
             let mut shares = Shares::default();
-            assert_eq!(shares.learn(A, 100, 10), None, "too short to say");
-            assert_eq!(shares.learn(A, 400, 100), Some(4000));
-            assert_eq!(shares.learn(A, 401, 100), None);
-            assert!(shares.learn(A, 200, 100).is_some_and(|milli| (2000..4000).contains(&milli)));
-            assert_eq!(shares.learn(A, u64::MAX, u32::MAX).map(|milli| milli > 0), Some(true));
+            assert_eq!(shares.learn(A, 4.0, 40, 10), None, "too short to say");
+            assert_eq!(shares.learn(A, 4.0, 4000, 1000), None, "as it was");
+            let once = shares.learn(A, 4.0, 2000, 1000).unwrap();
+            assert!((3500..4000).contains(&once), "{once}");
+            let mut milli = once;
+            for _ in 0..200 {
+                milli = shares.learn(A, 4.0, 2000, 1000).unwrap_or(milli);
+            }
+            assert!((1950..2150).contains(&milli), "{milli}");
+        }
+
+        fn what_no_tokenizer_does_teaches_nothing() {
+            let mut shares = Shares::default();
+            for (bytes, tokens) in
+                [(0, 500), (10, 500), (1_000_000, 100), (100, u32::MAX), (u64::MAX, u32::MAX)]
+            {
+                assert_eq!(shares.learn(A, 4.0, bytes, tokens), None, "{bytes} {tokens}");
+            }
+            assert!(shares.usage.is_empty());
         }
 
         fn what_exceeds_the_room_is_dropped_from_the_tail_of_the_oldest() {

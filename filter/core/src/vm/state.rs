@@ -16,8 +16,8 @@ const HEAD_START_MS: u64 = 150;
 /// How often the lease is renewed.
 const RENEW_MS: u64 = 300;
 
-/// Frames in the ring: with a frame every few milliseconds some seconds of changes. All VMs of an Envoy
-/// must agree on it, so it is no setting.
+/// Frames in the ring: the applier publishes at its ticks, every 5 ms, so this is some seconds of changes. All
+/// VMs of an Envoy must agree on it, so it is no setting.
 const RING_SLOTS: usize = 512;
 
 /// Sizes, from the plugin configuration.
@@ -118,6 +118,10 @@ impl VmState {
     #[must_use]
     pub fn slot(&self) -> Option<usize> {
         self.row.slot()
+    }
+
+    pub(super) fn max_blocks(&self) -> usize {
+        self.settings.max_blocks
     }
 
     /// The requests of all workers, as this VM sees them.
@@ -232,7 +236,8 @@ impl VmState {
         for message in messages {
             applier.on_message(&mut self.follower, &message, now_ms);
         }
-        self.publish(store, now_ms);
+        // Loads at once. Blocks go out with the next tick, gathered into few frames: intents stand in until then.
+        applier.add_up_rows(store, &self.keys, now_ms);
     }
 
     /// The applier: path of the next request to the agent.

@@ -27,7 +27,11 @@ pub trait SharedStore {
 
 /// VM incarnations that can be alive at once: more than twice the workers of a large Envoy, so that
 /// a reload needs no slot that is still in use.
-pub(super) const ROW_SLOTS: usize = 64;
+pub(super) const ROW_SLOTS: usize = 256;
+
+/// Raised with any format in the shared data: during an upgrade old and new modules share it, and must not
+/// read each other's bytes.
+const FORMAT: u32 = 1;
 
 /// Names of all keys, made once.
 #[derive(Debug)]
@@ -52,14 +56,15 @@ impl Keys {
     #[must_use]
     pub(super) fn new(ring_slots: usize) -> Self {
         let numbered = |name: &str, count: usize| {
-            (0..count).map(|n| format!("warmroute.{name}.{n}")).collect()
+            (0..count).map(|n| format!("warmroute.{FORMAT}.{name}.{n}")).collect()
         };
+        let single = |name: &str| format!("warmroute.{FORMAT}.{name}");
         Self {
-            applier: "warmroute.applier".into(),
-            head: "warmroute.head".into(),
-            totals: "warmroute.totals".into(),
-            intents: "warmroute.intents".into(),
-            roster: "warmroute.roster".into(),
+            applier: single("applier"),
+            head: single("head"),
+            totals: single("totals"),
+            intents: single("intents"),
+            roster: single("roster"),
             rows: numbered("row", ROW_SLOTS),
             ring: numbered("frame", ring_slots.max(8)),
             segments: numbered("segment", SEGMENTS),
