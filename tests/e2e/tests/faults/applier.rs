@@ -12,6 +12,7 @@ use e2e::{Endpoint, Setup, Stack};
 use serde_json::json;
 
 use crate::held_streams::SLOW_DECODE;
+use crate::pushes::{FIRST_LIMIT, WORKERS, all_is_well, drained, push_limit, pushable};
 use crate::traps::{Known, RECOVERY, all_workers_know, taught};
 
 /// Frames in the ring: who missed more builds its table from the checkpoints.
@@ -68,7 +69,7 @@ async fn workers_tell_each_other(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_role_passes_on_from_the_main_thread_and_from_workers() -> Result<()> {
-    let mut setup = Setup::new(3, 4).simulator(&SLOW_DECODE);
+    let mut setup = pushable(Setup::new(3, WORKERS).simulator(&SLOW_DECODE));
     setup.fault_injection = true;
     let stack = Stack::start(setup).await?;
     let mut workers = one_each(stack.listen(), 4).await?;
@@ -134,6 +135,12 @@ async fn the_role_passes_on_from_the_main_thread_and_from_workers() -> Result<()
         (state.vms == 4 && state.in_flight == 0).then_some(())
     };
     stack.until_for(RECOVERY, "4 VMs with nothing in flight", clean).await?;
+
+    // A push gives the main thread a VM again.
+    push_limit(&stack, FIRST_LIMIT, 10_000).await?;
+    all_is_well(&stack).await?;
+    drained(&stack).await?;
+    all_is_well(&stack).await?;
     Ok(())
 }
 

@@ -8,34 +8,33 @@ use anyhow::{Context as _, Result};
 use e2e::background_load::Load;
 use e2e::client::{Request, Response, send};
 use e2e::prompts::{chat, fresh_text};
-use e2e::workers::{WorkerConnection, one_each};
+use e2e::workers::{WorkerConnection, one_each, some_each};
 use e2e::{Setup, Stack};
 
 use crate::held_streams::on_every_worker;
-use crate::traps::{RECOVERY, all_workers_know, taught};
+use crate::traps::{RECOVERY, all_workers_know, poison, taught};
 
-const WORKERS: usize = 4;
+/// Workers of every stack here.
+pub(crate) const WORKERS: usize = 4;
 
 /// Envoy's own drain time, long enough for a request under way and short enough to wait for.
 const DRAIN: [&str; 2] = ["--drain-time-s", "2"];
 
 /// A push replaces this, or what a former push put there.
-const FIRST_LIMIT: usize = 1_000_000;
+pub(crate) const FIRST_LIMIT: usize = 1_000_000;
 
-async fn stack() -> Result<Stack> {
-    // A stream of 30 tokens takes 1.5 s: it outlasts the push and not the drain.
-    let mut setup = Setup::new(4, WORKERS).simulator(&[
-        "--decode-ms",
-        "50",
-        "--prefill-rate",
-        "10000000",
-        "--num-blocks",
-        "100000",
-    ]);
+/// The same stack with a listener that can be pushed.
+pub(crate) fn pushable(mut setup: Setup) -> Setup {
     setup.listener_file = true;
     setup.envoy_arguments = DRAIN.map(str::to_owned).to_vec();
     setup.plugin_config_extra = limit_field(FIRST_LIMIT);
-    Stack::start(setup).await
+    setup
+}
+
+async fn stack() -> Result<Stack> {
+    // A stream of 30 tokens takes 1.5 s: it outlasts the push and not the drain.
+    let engines = ["--decode-ms", "50", "--prefill-rate", "10000000", "--num-blocks", "100000"];
+    Stack::start(pushable(Setup::new(4, WORKERS).simulator(&engines))).await
 }
 
 fn limit_field(limit: usize) -> String {
@@ -44,7 +43,7 @@ fn limit_field(limit: usize) -> String {
 
 /// Pushes a listener in which the plugin's limit is `to` instead of `from`, and waits until Envoy has taken it
 /// up or refused it.
-async fn push_limit(stack: &Stack, from: usize, to: usize) -> Result<()> {
+pub(crate) async fn push_limit(stack: &Stack, from: usize, to: usize) -> Result<()> {
     push(stack, |listener| listener.replace(&limit_field(from), &limit_field(to))).await
 }
 
@@ -69,7 +68,7 @@ async fn refused(stack: &Stack) -> Result<u64> {
 }
 
 /// Waits until nothing drains any more.
-async fn drained(stack: &Stack) -> Result<()> {
+pub(crate) async fn drained(stack: &Stack) -> Result<()> {
     let gone = async || {
         let listeners = stack.stat("listener_manager.total_listeners_draining").await.ok()?;
         let chains = stack.stat("listener_manager.total_filter_chains_draining").await.ok()?;
@@ -83,7 +82,7 @@ async fn post_of(stack: &Stack, bytes: usize) -> Result<Response> {
 }
 
 /// All VMs are alive, current, know `taught` prompts and have nothing in flight.
-async fn all_is_well(stack: &Stack) -> Result<Vec<WorkerConnection>> {
+pub(crate) async fn all_is_well(stack: &Stack) -> Result<Vec<WorkerConnection>> {
     let since = Instant::now();
     let mut workers = one_each(stack.listen(), WORKERS).await?;
     let known = taught(&mut workers[0], 8).await?;
@@ -186,5 +185,28 @@ async fn a_configuration_that_returns_while_it_still_drains_is_in_force_again() 
     stack.until("the first limit", async || status(200).await).await?;
     drained(&stack).await?;
     all_is_well(&stack).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_may_trap_while_an_old_configuration_drains() -> Result<()> {
+    let mut setup = pushable(Setup::new(4, WORKERS));
+    setup.fault_injection = true;
+    let stack = Stack::start(setup).await?;
+    let mut old = one_each(stack.listen(), WORKERS).await?;
+    push_limit(&stack, FIRST_LIMIT, 10_000).await?;
+    let in_force = async || (post_of(&stack, 20_000).await.ok()?.status == 413).then_some(());
+    stack.until("the new limit", in_force).await?;
+    let mut new = some_each(stack.listen(), WORKERS, 2).await?;
+    for (old, new) in old.iter_mut().zip(&mut new).take(2) {
+        assert_eq!(old.incarnation, new[0].incarnation, "one VM serves both listeners");
+        assert_eq!(new[0].send(&poison()).await?.status, 503);
+        // The fresh VM gets the new configuration, and then, as it still drains, the old one.
+        let fresh = new[1].reloaded(RECOVERY).await?.incarnation;
+        assert_eq!(old.state().await?.incarnation, fresh);
+    }
+    drained(&stack).await?;
+    all_is_well(&stack).await?;
+    assert_eq!(post_of(&stack, 20_000).await?.status, 413);
     Ok(())
 }
