@@ -103,7 +103,7 @@ impl Exchange {
             if class != PathClass::Other {
                 return self.refuse(env, empty_body(), "warmroute_bad_request");
             }
-            return self.route(env, Prompt::default());
+            return self.route(env, |_| Prompt::default());
         }
         if let Some(encoding) = head.foreign_encoding() {
             return self.refuse(env, LocalReply::compressed(encoding), "warmroute_compressed");
@@ -159,10 +159,10 @@ impl Exchange {
         };
         match scan.finish() {
             Ok(facts) => {
-                let room = env.vm.longest_prompt().min(env.config.max_body_bytes);
-                let prompt = prompt::of(&facts, room);
+                let limit = env.config.max_body_bytes;
+                let step = self.route(env, |room| prompt::of(&facts, room.min(limit)));
                 recycle(env, facts.into_scratch());
-                self.route(env, prompt)
+                step
             }
             Err(error) => self.refuse(env, LocalReply::from(&error), "warmroute_bad_request"),
         }
@@ -184,7 +184,7 @@ impl Exchange {
         Step::Reply { reply, details }
     }
 
-    fn route(&mut self, env: &mut Env<'_>, prompt: Prompt) -> Step {
+    fn route(&mut self, env: &mut Env<'_>, prompt: impl FnOnce(usize) -> Prompt) -> Step {
         self.phase = Phase::Decided;
         let (choice, message) = env.vm.choose(env.store, prompt, env.now_ms, env.random);
         env.outbox.extend(message);

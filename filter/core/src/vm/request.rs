@@ -57,12 +57,13 @@ impl Routed {
 }
 
 impl VmState {
-    /// Picks an endpoint for the prompt, charges it and remembers that it will hold the prompt. The second
+    /// Picks an endpoint for the prompt, which is asked for once this VM is up to date: of so many bytes at most
+    /// ([`Self::longest_prompt`]), what lies beyond being held by nobody. Charges the endpoint and remembers that it will hold the prompt. The second
     /// value is what to send to the applier.
     pub fn choose(
         &mut self,
         store: &dyn SharedStore,
-        prompt: Prompt,
+        prompt: impl FnOnce(usize) -> Prompt,
         now_ms: u64,
         random: &mut dyn FnMut() -> u64,
     ) -> (Choice, Option<Vec<u8>>) {
@@ -71,6 +72,7 @@ impl VmState {
         if !self.follower.replica.roster.ever_filled() {
             return (Choice::NoTable, None);
         }
+        let prompt = prompt(self.longest_prompt());
         let Some(pick) = self.pick_against_others(store, &prompt, now_ms, random) else {
             return (Choice::NoEndpoint, None);
         };
@@ -259,9 +261,8 @@ impl VmState {
         (!self.applies(&message, now_ms)).then(|| message.encode())
     }
 
-    /// Bytes of a prompt that the largest engine has room for: what lies beyond is held by nobody.
-    #[must_use]
-    pub fn longest_prompt(&self) -> usize {
+    /// Bytes of a prompt that the largest engine has room for.
+    fn longest_prompt(&self) -> usize {
         let roster = &self.follower.replica.roster;
         let rooms = roster.iter().map(|e| shares::capacity(e, roster.len(), self.max_blocks()));
         rooms.max().unwrap_or(0).saturating_mul(BLOCK_BYTES)

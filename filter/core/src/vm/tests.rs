@@ -425,7 +425,7 @@ mod workers {
                 *seed >> 11
             };
             let prompt = Prompt { chain: chain.to_vec(), bytes: chain.len() as u64 * 128 };
-            match self.vms[worker].choose(&self.store, prompt, self.now, &mut random) {
+            match self.vms[worker].choose(&self.store, |_| prompt, self.now, &mut random) {
                 (Choice::Routed(routed), message) => Some((*routed, message)),
                 _ => None,
             }
@@ -550,6 +550,18 @@ mod workers {
             assert!(alone.tick(&store, NOW + 150), "nobody else came");
         }
 
+        fn the_limit_of_a_prompt_is_that_of_the_newest_table() {
+            let mut envoy = Envoy::new(2, 1);
+            let mut asked = None;
+            let prompt = |limit| {
+                asked = Some(limit);
+                Prompt::default()
+            };
+            // This worker has seen nothing yet.
+            let _ = envoy.vms[2].choose(&envoy.store, prompt, envoy.now, &mut || 0);
+            assert_eq!(asked, Some(10_000 * 16 * 4));
+        }
+
         fn a_known_prefix_is_not_told_again() {
             let mut envoy = Envoy::new(2, 1);
             let (_, message) = envoy.choose(1, &chain(1, 500)).unwrap();
@@ -634,10 +646,10 @@ mod workers {
             let mut vm = VmState::new(5, Settings::default());
             vm.attach(&store);
             let random = &mut || 0;
-            assert!(matches!(vm.choose(&store, Prompt::default(), NOW, random).0, Choice::NoTable));
+            assert!(matches!(vm.choose(&store, |_| Prompt::default(), NOW, random).0, Choice::NoTable));
             let mut envoy = Envoy::new(1, 0);
             assert!(envoy.choose(1, &[]).is_none());
-            let choice = envoy.vms[1].choose(&envoy.store, Prompt::default(), NOW, random).0;
+            let choice = envoy.vms[1].choose(&envoy.store, |_| Prompt::default(), NOW, random).0;
             assert!(matches!(choice, Choice::NoEndpoint));
         }
     }
