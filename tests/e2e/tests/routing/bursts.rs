@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use e2e::client::Request;
 use e2e::prompts::{chat, fresh_text};
-use e2e::workers::WorkerConnection;
+use e2e::stack::PATIENCE;
+use e2e::workers::{WorkerConnection, one_each};
 use e2e::{Setup, Stack};
 use serde_json::json;
 use tokio::sync::Barrier;
@@ -18,12 +19,18 @@ const BURST: usize = 64;
 const REPEATS: usize = 5;
 
 /// Eight equal engines whose metrics stay those of an engine at rest.
-async fn stack() -> Result<Stack> {
-    let stack = Stack::start(Setup::new(ENGINES, WORKERS)).await?;
-    for replica in 0..ENGINES {
+async fn stack(prefill_rate: &str) -> Result<Stack> {
+    let setup = Setup::new(ENGINES, WORKERS).simulator(&["--prefill-rate", prefill_rate]);
+    let stack = Stack::start(setup).await?;
+    freeze(&stack, ENGINES).await?;
+    Ok(stack)
+}
+
+async fn freeze(stack: &Stack, engines: usize) -> Result<()> {
+    for replica in 0..engines {
         stack.simulator.fault(&json!({"replica": replica, "fault": "metrics_freeze"})).await?;
     }
-    Ok(stack)
+    Ok(())
 }
 
 /// Sends all requests at once, over connections that are open before, and counts who served how many.
@@ -52,7 +59,7 @@ async fn burst(stack: &Stack, requests: Vec<Request>) -> Result<BTreeMap<String,
 
 #[tokio::test(flavor = "multi_thread")]
 async fn different_cold_prompts_spread_evenly() -> Result<()> {
-    let stack = stack().await?;
+    let stack = stack("16000").await?;
     for _ in 0..REPEATS {
         let requests = (0..BURST).map(|_| Request::chat(&chat(&fresh_text(1000), 4))).collect();
         let served = burst(&stack, requests).await?;
@@ -65,11 +72,35 @@ async fn different_cold_prompts_spread_evenly() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn siblings_of_one_new_prompt_stay_together() -> Result<()> {
-    let stack = stack().await?;
+    // Siblings that come before the first one is computed are computed as well: 360,000 tokens.
+    let stack = stack("300000").await?;
     for _ in 0..REPEATS {
         let sibling = Request::chat(&chat(&fresh_text(8000), 4));
         let served = burst(&stack, vec![sibling; BURST]).await?;
         assert!(served.len() <= 2, "{served:?}");
     }
+    Ok(())
+}
+
+/// No scrape tells of them, and no prompt is shared: only the picks themselves can.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_worker_picked_counts_on_the_others() -> Result<()> {
+    const ENGINES: usize = 4;
+    // Prompts that take seconds, so that all are still in flight when the last one is picked.
+    let stack =
+        Stack::start(Setup::new(ENGINES, WORKERS).simulator(&["--prefill-rate", "200"])).await?;
+    freeze(&stack, ENGINES).await?;
+    let mut clients = JoinSet::new();
+    for (before, mut worker) in one_each(stack.listen(), WORKERS).await?.into_iter().enumerate() {
+        // This worker has heard of the picks of those before it.
+        let limit = tokio::time::Instant::now() + PATIENCE;
+        while worker.state().await?.in_flight < before as u64 {
+            ensure!(tokio::time::Instant::now() < limit, "pick {before} is not seen");
+        }
+        clients
+            .spawn(async move { worker.served(&Request::chat(&chat(&fresh_text(1000), 1))).await });
+    }
+    let served: Result<HashSet<String>> = clients.join_all().await.into_iter().collect();
+    assert_eq!(served?.len(), ENGINES);
     Ok(())
 }

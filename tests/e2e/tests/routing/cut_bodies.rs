@@ -9,6 +9,7 @@ use e2e::raw_client::{RawClient, post_head};
 use e2e::state::arrival;
 use e2e::{Setup, Stack};
 use hyper::HeaderMap;
+use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What must not depend on the cut.
@@ -32,7 +33,10 @@ impl Cuts {
     async fn prepare(bytes: usize) -> Result<Self> {
         let simulator = ["--prefill-rate", "1000000", "--decode-ms", "1"];
         let stack = Stack::start(Setup::new(4, 2).simulator(&simulator)).await?;
-        let body = body(&chat(&fresh_text(bytes), 2));
+        let mut chat = chat(&fresh_text(bytes), 2);
+        // A stream without usage: nothing changes what the filter believes of bytes per token.
+        chat["stream"] = json!(true);
+        let body = body(&chat);
         let whole = Request::post(CHAT, body.clone()).header("content-type", "application/json");
         let first = send(stack.listen(), &whole.clone().id("cold")).await?;
         ensure!(first.status == 200, "status {}: {}", first.status, first.text());
