@@ -15,6 +15,7 @@ pub mod h2_client;
 pub mod listener_file;
 pub mod prompts;
 pub mod raw_client;
+mod run_dir;
 pub mod scripted_engine;
 pub mod stack;
 pub mod state;

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -14,6 +13,7 @@ use warmroute_demo::processes::{
 
 use crate::access_log::{self, Access};
 use crate::listener_file;
+use crate::run_dir::RunDir;
 use crate::state::{EngineState, FilterState};
 
 /// How long anything may take that a test waits for, unless the test says otherwise: generous, since
@@ -388,37 +388,4 @@ fn write_endpoints(dir: &Path, endpoints: &[Endpoint]) -> Result<()> {
     std::fs::write(&half, yaml)?;
     std::fs::rename(&half, dir.join("endpoints.yaml"))?;
     Ok(())
-}
-
-/// The folder of a run: gone afterwards, unless something went wrong.
-struct RunDir {
-    dir: Option<tempfile::TempDir>,
-    path: PathBuf,
-    keep: AtomicBool,
-}
-
-impl RunDir {
-    /// A new folder, to be kept until it is known that all goes well.
-    fn new() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("warmroute-e2e-").tempdir()?;
-        let path = dir.path().canonicalize()?;
-        Ok(Self { dir: Some(dir), path, keep: AtomicBool::new(true) })
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn keep(&self, keep: bool) {
-        self.keep.store(keep, Ordering::Relaxed);
-    }
-}
-
-impl Drop for RunDir {
-    fn drop(&mut self) {
-        let keep = std::thread::panicking() || self.keep.load(Ordering::Relaxed);
-        if let Some(dir) = self.dir.take().filter(|_| keep) {
-            eprintln!("configuration and logs of the failed test: {}", dir.keep().display());
-        }
-    }
 }
