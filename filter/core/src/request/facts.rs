@@ -104,7 +104,7 @@ pub struct Message {
     pub tool_call_id: Option<TextSpan>,
     /// `reasoning`, or `reasoning_content`.
     pub reasoning: Option<TextSpan>,
-    /// `tool_calls`: index for [`RequestFacts::capture`].
+    /// `tool_calls`: index into the captures, read by [`RequestFacts::tool_calls`].
     pub(super) tool_calls: Option<u32>,
 }
 
