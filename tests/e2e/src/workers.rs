@@ -15,6 +15,9 @@ use crate::state::FilterState;
 /// Connections tried until every worker has got one: with 8 workers 22 suffice on average.
 const TRIES: usize = 1000;
 
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
 /// A connection to one worker.
 pub struct WorkerConnection {
     connection: Connection,
@@ -51,9 +54,30 @@ impl WorkerConnection {
         loop {
             match self.state().await {
                 Err(why) if since.elapsed() > limit => return Err(why),
-                Err(_) => tokio::task::yield_now().await,
+                Err(_) => tokio::time::sleep(POLL).await,
                 Ok(state) => return Ok(state),
             }
+        }
+    }
+
+    /// Waits until this worker's state is as wanted.
+    ///
+    /// # Errors
+    /// When it is not within `limit`: `what` did not happen.
+    pub async fn until(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        wanted: impl Fn(&FilterState) -> bool,
+    ) -> Result<FilterState> {
+        let since = Instant::now();
+        loop {
+            let state = self.state().await?;
+            if wanted(&state) {
+                return Ok(state);
+            }
+            ensure!(since.elapsed() < limit, "{what} did not happen within {limit:?}: {state:?}");
+            tokio::time::sleep(POLL).await;
         }
     }
 

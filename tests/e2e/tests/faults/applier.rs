@@ -97,9 +97,8 @@ async fn the_role_passes_on_from_the_main_thread_and_from_workers() -> Result<()
         // Its last frame was written before it trapped: later ones are its successor's.
         let last = workers[other].state().await?.applied;
         for worker in &mut workers {
-            while worker.state().await?.applied <= last {
-                assert!(since.elapsed() < RECOVERY, "no new frames");
-            }
+            let left = RECOVERY.saturating_sub(since.elapsed());
+            worker.until(left, "new frames", |state| state.applied > last).await?;
         }
         let victim = holder.map(|holder| workers[holder].incarnation.clone());
         for outcome in load.stop().await {
@@ -159,10 +158,7 @@ async fn an_idle_worker_that_trapped_builds_its_table_from_the_checkpoints() -> 
     workers[busy].served(&fault(&format!("panic-slot={slot}"))).await?;
     trapped(&stack, &format!("fault injection: panic-slot={slot}"), 1).await?;
     // Asked of a worker that lives: a request to the other would reload its VM.
-    let since = Instant::now();
-    while workers[busy].state().await?.vms != 4 {
-        assert!(since.elapsed() < RECOVERY, "the dead VM's row still counts");
-    }
+    workers[busy].until(RECOVERY, "end of the dead VM's row", |state| state.vms == 4).await?;
 
     let start = workers[busy].state().await?.applied;
     let known = taught(&mut workers[busy], 8).await?;
@@ -175,10 +171,7 @@ async fn an_idle_worker_that_trapped_builds_its_table_from_the_checkpoints() -> 
     workers[idle].reloaded(RECOVERY).await?;
     all_workers_know(&mut workers[idle..=idle], &known).await?;
     assert_ne!(workers[idle].state().await?.incarnation, victim);
-    let since = Instant::now();
-    while workers[busy].state().await?.vms != 5 {
-        assert!(since.elapsed() < RECOVERY, "the new VM's row does not count");
-    }
+    workers[busy].until(RECOVERY, "the new VM's row", |state| state.vms == 5).await?;
     assert_eq!(stack.stat("wasm.warmroute.vm_reload_success").await?, 1);
     Ok(())
 }

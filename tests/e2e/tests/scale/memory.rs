@@ -1,13 +1,13 @@
 //! However many prompts pass, what is remembered of them stays bounded.
 
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use e2e::client::{Connection, Request};
 use e2e::echo_engine::EchoEngine;
 use e2e::prompts::{chat, fresh_text};
 use e2e::stack::PATIENCE;
+use e2e::state::FilterState;
 use e2e::workers::one_each;
 use e2e::{Endpoint, Setup, Stack};
 use tokio::task::JoinSet;
@@ -71,12 +71,9 @@ async fn twenty_thousand_prompts_leave_bounded_memory() -> Result<()> {
         pass(stack.listen(), HALF).await?;
         for worker in &mut workers {
             // Full, and not fuller than the engines; the last frames may still be on their way.
-            let since = Instant::now();
-            let mut blocks = worker.state().await?.prefix_blocks;
-            while blocks > ROOM && since.elapsed() < PATIENCE {
-                blocks = worker.state().await?.prefix_blocks;
-            }
-            assert!((ROOM * 9 / 10..=ROOM).contains(&blocks), "{blocks} blocks of {ROOM}");
+            let bounded = |state: &FilterState| state.prefix_blocks <= ROOM;
+            let blocks = worker.until(PATIENCE, "eviction", bounded).await?.prefix_blocks;
+            assert!(blocks > ROOM * 9 / 10, "{blocks} blocks of {ROOM}");
         }
         rss.push(resident(pid)?);
     }
