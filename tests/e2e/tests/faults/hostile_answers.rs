@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use e2e::client::CHAT;
 use e2e::raw_client::RawClient;
 use e2e::scripted_engine::ScriptedEngine;
+use e2e::stack::PATIENCE;
 use e2e::{Endpoint, Setup, Stack};
 
 const ASK: &[u8] =
@@ -53,7 +54,7 @@ fn answers() -> Vec<(String, Vec<u8>)> {
         named("nothing", Vec::new()),
         named("no HTTP", b"hello\r\n\r\n".to_vec()),
         named("an odd status", b"HTTP/1.1 999 Odd\r\nconnection: close\r\n\r\n".to_vec()),
-        named("no content", b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()),
+        named("no content", b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n".to_vec()),
         named(
             "a length that is too long",
             b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}".to_vec(),
@@ -137,14 +138,15 @@ async fn hostile_answers_cost_no_vm() -> Result<()> {
     for (number, (what, bytes)) in answers().into_iter().enumerate() {
         let id = format!("hostile-{number}");
         let mut served = engine.expect(&id);
-        let asked = async { ask(stack.listen(), &id).await.context(what) };
+        let asked = ask(stack.listen(), &id);
         let answered = async {
             served.arrived().await.context("the engine got no request")?;
             served.send(bytes);
             served.close();
             anyhow::Ok(())
         };
-        tokio::try_join!(asked, answered)?;
+        let both = async { tokio::try_join!(asked, answered) };
+        tokio::time::timeout(PATIENCE, both).await.map_err(Into::into).flatten().context(what)?;
     }
     crate::hostile_requests::unharmed(&stack).await
 }

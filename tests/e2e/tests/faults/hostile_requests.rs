@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result, ensure};
 use e2e::client::CHAT;
 use e2e::raw_client::RawClient;
+use e2e::stack::PATIENCE;
 use e2e::{Setup, Stack};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// The filter's limit for bodies.
 const LARGEST: usize = 16 << 20;
@@ -301,8 +303,11 @@ async fn header_fields_of_any_bytes_over_http2_cost_no_vm() -> Result<()> {
     for byte in 0..=255 {
         let (listen, odd) = (stack.listen(), [b'x', b'-', byte]);
         requests.spawn(async move {
-            http2_request(listen, &odd, b"v").await.with_context(|| format!("name {byte}"))?;
-            http2_request(listen, b"x-a", &odd).await.with_context(|| format!("value {byte}"))
+            let both = async {
+                http2_request(listen, &odd, b"v").await.with_context(|| format!("name {byte}"))?;
+                http2_request(listen, b"x-a", &odd).await.with_context(|| format!("value {byte}"))
+            };
+            timeout(PATIENCE, both).await.with_context(|| format!("no reaction to byte {byte}"))?
         });
     }
     while let Some(request) = requests.join_next().await {
