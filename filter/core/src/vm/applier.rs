@@ -286,6 +286,14 @@ impl Applier {
             // It does not fit, so the engine refuses it: nothing may be forgotten for its sake.
             return;
         }
+        let requests = self.totals.counts(endpoint.record.id).requests;
+        let open = self.shares.open_part(endpoint, requests);
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
+        let capacity = ((capacity as f64 * open) as usize).max(chain.len());
         let dropped = self.shares.touch(column, chain, capacity);
         #[allow(clippy::cast_possible_truncation)]
         let stamp = (now_ms >> 6) as u32;

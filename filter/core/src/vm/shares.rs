@@ -21,11 +21,18 @@ const MEMORY: f64 = 0.95;
 /// Before the first usage: as if this many tokens had come at the ratio in force. One odd prompt decides nothing.
 const PRIOR_TOKENS: f64 = 4000.0;
 
+/// Foreign use of an engine's memory below this is not told from the delay of scrapes.
+const FOREIGN_FROM: f64 = 0.5;
+
+/// How fast a belief in foreign use grows with each pick; it falls at once.
+const FOREIGN_GROWTH: f64 = 0.3;
+
 /// Order of use for each column, and bytes per token for each endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     recency: BTreeMap<Column, RecencyList>,
     usage: BTreeMap<EndpointId, UsageRatio>,
+    foreign: BTreeMap<EndpointId, f64>,
 }
 
 /// Bytes and tokens of one endpoint's prompts, older ones counting less.
@@ -78,6 +85,26 @@ impl Shares {
         dropped
     }
 
+    /// What part of the endpoint's KV memory is left for prompts that we sent there: of what running requests
+    /// use, all that `requests` of ours do not explain is foreign to us (other clients, long answers) and holds no
+    /// prefix that we know. To be asked at each pick.
+    pub(super) fn open_part(&mut self, endpoint: &EndpointState, requests: u32) -> f64 {
+        let id = endpoint.record.id;
+        let Some((used, kv_tokens)) = endpoint.load.kv_usage.zip(endpoint.record.kv_tokens())
+        else {
+            return 1.0;
+        };
+        // The sum of the past with this memory is so many times the mean.
+        let mean = self.usage.get(&id).map_or(0.0, |usage| usage.tokens * (1.0 - MEMORY));
+        #[allow(clippy::cast_precision_loss)]
+        let own = f64::from(requests) * mean / kv_tokens as f64;
+        let seen = (f64::from(used) - own).clamp(0.0, 1.0);
+        let foreign = self.foreign.entry(id).or_default();
+        let grown = *foreign + (seen - *foreign) * FOREIGN_GROWTH;
+        *foreign = grown.min(seen);
+        if *foreign > FOREIGN_FROM { 1.0 - *foreign } else { 1.0 }
+    }
+
     /// These blocks did not get there after all. Whether there is such a column.
     pub(super) fn forget(&mut self, column: Column, chain: &[u64]) -> bool {
         let Some(list) = self.recency.get_mut(&column) else { return false };
@@ -94,6 +121,7 @@ impl Shares {
     pub(super) fn drop_endpoint(&mut self, id: EndpointId, column: Column) {
         self.drop_column(column);
         self.usage.remove(&id);
+        self.foreign.remove(&id);
     }
 
     /// Learns how many bytes a token stands for; `in_force` is the ratio so far. Returns the ratio in thousandths
@@ -140,6 +168,10 @@ pub(super) fn capacity(endpoint: &EndpointState, endpoints: usize, max_blocks: u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replica::Replica;
+    use crate::replica::tests::record;
+    use warmroute_shared_state::endpoint::Load;
+    use warmroute_shared_state::frame::TableOp;
 
     const A: EndpointId = EndpointId(1);
 
@@ -165,6 +197,36 @@ mod tests {
                 assert_eq!(shares.learn(A, 4.0, bytes, tokens), None, "{bytes} {tokens}");
             }
             assert!(shares.usage.is_empty());
+        }
+
+        fn memory_that_others_use_is_not_ours() {
+            let mut shares = Shares::default();
+            let mut replica = Replica::default();
+            let record = record(0);
+            let id = record.id;
+            replica.apply(1, &TableOp::Endpoint { column: Column(0), since: 1, record });
+            let used = |replica: &mut Replica, kv_usage| {
+                let load = Load { kv_usage: Some(kv_usage), ..Load::default() };
+                replica.apply(1, &TableOp::Load { id, at_ms: 0, load });
+            };
+            let part = |shares: &mut Shares, replica: &Replica, requests| {
+                shares.open_part(replica.roster.get(id).unwrap(), requests)
+            };
+            used(&mut replica, 0.4);
+            for _ in 0..50 {
+                assert_eq!(part(&mut shares, &replica, 0), 1.0, "too little to tell");
+            }
+            used(&mut replica, 0.95);
+            assert!((part(&mut shares, &replica, 0) - 0.435).abs() < 1e-6);
+            for _ in 0..50 {
+                part(&mut shares, &replica, 0);
+            }
+            assert!((part(&mut shares, &replica, 0) - 0.05).abs() < 0.01);
+            // 16 prompts of about 8,000 tokens explain 0.8 of 160,000.
+            for _ in 0..200 {
+                shares.learn(id, 4.0, 32_000, 8000);
+            }
+            assert_eq!(part(&mut shares, &replica, 16), 1.0);
         }
 
         fn what_exceeds_the_room_is_dropped_from_the_tail_of_the_oldest() {
