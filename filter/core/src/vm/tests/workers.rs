@@ -1,0 +1,270 @@
+//! One Envoy: an applier and workers that pick.
+
+use super::*;
+use std::collections::BTreeMap;
+
+/// One Envoy: VM 0 is the applier, the others serve.
+struct Envoy {
+    store: MemoryStore,
+    vms: Vec<VmState>,
+    now: u64,
+    seed: u64,
+}
+
+impl Envoy {
+    fn new(workers: u64, endpoints: u16) -> Self {
+        let store = MemoryStore::default();
+        let mut vms: Vec<_> =
+            (1..=workers + 1).map(|n| VmState::new(n, Settings::default())).collect();
+        for vm in &mut vms {
+            vm.attach(&store);
+        }
+        let mut envoy = Self { store, vms, now: NOW, seed: 1 };
+        assert!(envoy.vms[0].tick(&envoy.store, envoy.now));
+        let ops = (0..endpoints).map(|n| AgentOp::Endpoint(record(n))).collect();
+        let page = Page {
+            position: Position { epoch: 9, seq: 1 },
+            kind: PageKind::Snapshot { page: 0, pages: 1 },
+            ops,
+        };
+        envoy.vms[0].on_page(&envoy.store, &page.encode(), envoy.now).unwrap();
+        envoy
+    }
+
+    fn choose(&mut self, worker: usize, chain: &[u64]) -> Option<(Routed, Option<Vec<u8>>)> {
+        let seed = &mut self.seed;
+        let mut random = || {
+            *seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            *seed >> 11
+        };
+        let prompt = Prompt { chain: chain.to_vec(), bytes: chain.len() as u64 * 128 };
+        match self.vms[worker].choose(&self.store, |_| prompt, self.now, &mut random) {
+            (Choice::Routed(routed), message) => Some((*routed, message)),
+            _ => None,
+        }
+    }
+
+    fn tell_applier(&mut self, messages: &[Vec<u8>]) {
+        let messages = messages.iter().map(|m| Message::decode(m).unwrap());
+        self.vms[0].on_messages(&self.store, messages, self.now);
+        self.vms[0].tick(&self.store, self.now);
+    }
+
+    fn totals(&self) -> Totals {
+        Totals::decode(&self.store.get(&self.vms[0].keys.totals).unwrap().0).unwrap()
+    }
+}
+
+use crate::inflight::Totals;
+
+crate::tests! {
+    fn a_burst_of_cold_prompts_spreads_even_if_the_applier_says_nothing() {
+        let mut envoy = Envoy::new(4, 8);
+        let mut counts = BTreeMap::new();
+        for n in 0..64u64 {
+            // Workers get uneven shares, as the kernel deals connections.
+            let worker = 1 + [0, 1, 1, 2, 3, 3, 3, 0, 1, 3][(n % 10) as usize];
+            let (routed, _) = envoy.choose(worker, &chain(n, 200)).unwrap();
+            *counts.entry(routed.endpoint()).or_insert(0) += 1;
+        }
+        assert!(counts.values().all(|n| *n <= 12), "{counts:?}");
+    }
+
+    fn siblings_land_together_before_any_frame_carries_them() {
+        let mut envoy = Envoy::new(4, 8);
+        let mut counts = BTreeMap::new();
+        for n in 0..64 {
+            let (routed, _) = envoy.choose(1 + n % 4, &chain(5, 200)).unwrap();
+            *counts.entry(routed.endpoint()).or_insert(0) += 1;
+        }
+        assert_eq!(counts.len(), 1, "{counts:?}");
+    }
+
+    fn a_pick_is_known_everywhere_once_the_applier_has_it() {
+        let mut envoy = Envoy::new(2, 4);
+        let (first, message) = envoy.choose(1, &chain(1, 50)).unwrap();
+        envoy.tell_applier(&[message.unwrap()]);
+        envoy.now += 60_000;
+        let (second, _) = envoy.choose(2, &[chain(1, 50), chain(2, 5)].concat()).unwrap();
+        assert_eq!(second.endpoint(), first.endpoint());
+        assert_eq!((second.matched_blocks, second.reason), (50, crate::scheduling::PickReason::Prefix));
+    }
+
+    fn what_a_worker_picks_while_it_is_the_applier_is_known_everywhere_too() {
+        let mut envoy = Envoy::new(2, 4);
+        envoy.now += 3000;
+        assert!(envoy.vms[1].tick(&envoy.store, envoy.now), "VM 0 is gone");
+        let (first, message) = envoy.choose(1, &chain(1, 50)).unwrap();
+        assert_eq!(message, None);
+        envoy.now += 5;
+        envoy.vms[1].tick(&envoy.store, envoy.now);
+        envoy.now += 2000;
+        let (second, _) = envoy.choose(2, &chain(1, 50)).unwrap();
+        assert_eq!((second.endpoint(), second.matched_blocks), (first.endpoint(), 50));
+    }
+
+    fn what_a_worker_picked_before_it_became_the_applier_is_told_too() {
+        let mut envoy = Envoy::new(2, 4);
+        let (first, message) = envoy.choose(1, &chain(1, 50)).unwrap();
+        envoy.now += 3000;
+        assert!(envoy.vms[1].tick(&envoy.store, envoy.now), "VM 0 is gone");
+        let message = message.unwrap();
+        let messages = core::iter::once(Message::decode(&message).unwrap());
+        envoy.vms[1].on_messages(&envoy.store, messages, envoy.now);
+        envoy.vms[1].tick(&envoy.store, envoy.now);
+        envoy.now += 2000;
+        let (second, _) = envoy.choose(2, &chain(1, 50)).unwrap();
+        assert_eq!((second.endpoint(), second.matched_blocks), (first.endpoint(), 50));
+    }
+
+    fn the_next_turn_follows_whoever_served_at_once() {
+        for _ in 0..10 {
+            let mut envoy = Envoy::new(2, 4);
+            let (routed, _) = envoy.choose(1, &chain(1, 50)).unwrap();
+            let served = routed.destinations[1].clone();
+            let (store, vm) = (&envoy.store, &mut envoy.vms[1]);
+            let (moved, messages) = vm.served_by(store, routed, &served, envoy.now);
+            envoy.tell_applier(&messages);
+            for worker in [1, 2] {
+                let (next, _) = envoy.choose(worker, &[chain(1, 50), chain(2, 9)].concat()).unwrap();
+                assert_eq!(next.endpoint(), moved.endpoint());
+            }
+        }
+    }
+
+    fn a_restarted_endpoint_is_cold_at_once_whatever_was_intended() {
+        let mut envoy = Envoy::new(2, 1);
+        envoy.choose(1, &chain(1, 50)).unwrap();
+        let mut restarted = record(0);
+        restarted.generation += 1;
+        let page = Page {
+            position: Position { epoch: 9, seq: 2 },
+            kind: PageKind::Delta { from_seq: 1 },
+            ops: vec![AgentOp::Endpoint(restarted)],
+        };
+        envoy.vms[0].on_page(&envoy.store, &page.encode(), envoy.now).unwrap();
+        let (next, _) = envoy.choose(2, &chain(1, 50)).unwrap();
+        assert_eq!(next.matched_blocks, 0);
+    }
+
+    fn a_workers_vm_leaves_the_role_to_the_main_threads_at_the_start() {
+        let store = MemoryStore::default();
+        let mut worker = VmState::new(1, Settings::default()).reluctant();
+        let mut main = VmState::new(2, Settings::default());
+        worker.attach(&store);
+        main.attach(&store);
+        assert!(!worker.tick(&store, NOW));
+        assert!(main.tick(&store, NOW + 20));
+        assert!(!worker.tick(&store, NOW + 500));
+        let mut alone = VmState::new(3, Settings::default()).reluctant();
+        let store = MemoryStore::default();
+        alone.attach(&store);
+        assert!(!alone.tick(&store, NOW));
+        assert!(alone.tick(&store, NOW + 150), "nobody else came");
+    }
+
+    fn the_limit_of_a_prompt_is_that_of_the_newest_table() {
+        let mut envoy = Envoy::new(2, 1);
+        let mut asked = None;
+        let prompt = |limit| {
+            asked = Some(limit);
+            Prompt::default()
+        };
+        // This worker has seen nothing yet.
+        let _ = envoy.vms[2].choose(&envoy.store, prompt, envoy.now, &mut || 0);
+        assert_eq!(asked, Some(10_000 * 16 * 4));
+    }
+
+    fn a_known_prefix_is_not_told_again() {
+        let mut envoy = Envoy::new(2, 1);
+        let (_, message) = envoy.choose(1, &chain(1, 500)).unwrap();
+        envoy.tell_applier(&[message.unwrap()]);
+        let (_, message) = envoy.choose(2, &[chain(1, 500), chain(2, 3)].concat()).unwrap();
+        let before = envoy.vms[0].follower().applied();
+        envoy.tell_applier(&[message.unwrap()]);
+        let seq = envoy.vms[0].follower().applied();
+        assert_eq!(seq, before + 1);
+        let (frame, _) = envoy.store.get(envoy.vms[0].keys.frame(seq)).unwrap();
+        assert!(frame.len() < 100, "{} bytes for 3 blocks", frame.len());
+    }
+
+    fn every_row_is_back_to_zero_when_all_requests_are_over() {
+        let mut envoy = Envoy::new(4, 3);
+        let mut running = vec![];
+        for n in 0..200u64 {
+            let worker = 1 + (n % 4) as usize;
+            let (mut routed, message) = envoy.choose(worker, &chain(n, 3)).unwrap();
+            envoy.tell_applier(&[message.unwrap()]);
+            if n % 3 == 0 {
+                let (store, vm) = (&envoy.store, &mut envoy.vms[worker]);
+                vm.answered(store, &mut routed, envoy.now);
+            }
+            if n % 5 == 0 {
+                let address = record((n % 3) as u16).address;
+                let (store, vm) = (&envoy.store, &mut envoy.vms[worker]);
+                let (moved, messages) = vm.served_by(store, routed, &address, envoy.now);
+                assert_eq!(moved.endpoint(), record((n % 3) as u16).id);
+                envoy.tell_applier(&messages);
+                routed = moved;
+            }
+            running.push((worker, routed));
+        }
+        envoy.now += 100;
+        envoy.vms[0].tick(&envoy.store, envoy.now);
+        assert_eq!(envoy.totals().all().iter().map(|(_, c)| c.requests).sum::<u32>(), 200);
+        for (worker, routed) in running {
+            let (store, vm) = (&envoy.store, &mut envoy.vms[worker]);
+            let _ = vm.finish(store, routed, Some(100), envoy.now);
+        }
+        envoy.vms[0].tick(&envoy.store, envoy.now);
+        assert!(envoy.totals().all().is_empty());
+    }
+
+    fn the_share_of_a_vm_that_died_vanishes() {
+        let mut envoy = Envoy::new(2, 3);
+        for _ in 0..10 {
+            envoy.choose(1, &chain(1, 3)).unwrap();
+            envoy.choose(2, &chain(2, 3)).unwrap();
+        }
+        // VM 1 traps; VM 2 and the applier live on.
+        for _ in 0..20 {
+            envoy.now += 100;
+            envoy.vms[2].tick(&envoy.store, envoy.now);
+            envoy.vms[0].tick(&envoy.store, envoy.now);
+        }
+        assert_eq!(envoy.totals().all().iter().map(|(_, c)| c.requests).sum::<u32>(), 10);
+    }
+
+    fn a_worker_takes_the_role_when_the_applier_is_gone() {
+        let mut envoy = Envoy::new(2, 3);
+        let (_, message) = envoy.choose(1, &chain(1, 3)).unwrap();
+        envoy.tell_applier(&[message.unwrap()]);
+        let mut applier = None;
+        for _ in 0..25 {
+            envoy.now += 100;
+            for worker in [1, 2] {
+                if envoy.vms[worker].tick(&envoy.store, envoy.now) {
+                    applier.get_or_insert((worker, envoy.now - NOW));
+                }
+            }
+        }
+        let (worker, after_ms) = applier.unwrap();
+        assert_eq!((worker, after_ms), (2, 1500), "the one that serves nothing comes first");
+        assert!(!envoy.vms[0].tick(&envoy.store, envoy.now), "the old one notices");
+        assert!(envoy.vms[2].is_applier());
+    }
+
+    fn without_a_table_or_without_endpoints_there_is_no_pick() {
+        let store = MemoryStore::default();
+        let mut vm = VmState::new(5, Settings::default());
+        vm.attach(&store);
+        let random = &mut || 0;
+        assert!(matches!(vm.choose(&store, |_| Prompt::default(), NOW, random).0, Choice::NoTable));
+        let mut envoy = Envoy::new(1, 0);
+        assert!(envoy.choose(1, &[]).is_none());
+        let choice = envoy.vms[1].choose(&envoy.store, |_| Prompt::default(), NOW, random).0;
+        assert!(matches!(choice, Choice::NoEndpoint));
+    }
+}
