@@ -14,6 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::stack::PATIENCE;
+
 /// What an engine at rest shows.
 const METRICS: &str = "process_start_time_seconds 1000\n\
     vllm:num_requests_waiting 0.0\nvllm:num_requests_running 0.0\nvllm:kv_cache_usage_perc 0.0\n\
@@ -93,9 +95,9 @@ impl ScriptedEngine {
 }
 
 impl Served {
-    /// Waits for the request; none if it never can come.
+    /// Waits for the request; none if it does not come.
     pub async fn arrived(&mut self) -> Option<Request> {
-        self.arrived.recv().await
+        tokio::time::timeout(PATIENCE, self.arrived.recv()).await.ok().flatten()
     }
 
     /// Waits, after the request arrived, until Envoy hangs up.
@@ -177,7 +179,8 @@ async fn answer(socket: &mut TcpStream, expected: &Expected, request: Request) -
     };
     // A test that does not look at the request has dropped its end.
     let _ = arrives.send(request);
-    let mut nothing = [0; 1];
+    let mut next = [0; 1];
+    let mut watched = true;
     loop {
         tokio::select! {
             order = orders.recv() => match order {
@@ -189,8 +192,12 @@ async fn answer(socket: &mut TcpStream, expected: &Expected, request: Request) -
                 }
                 Some(Order::Close) | None => return Ok(false),
             },
-            // Envoy sends nothing while it waits for an answer: it hung up. With `arrives` dropped that is known.
-            _ = socket.read(&mut nothing) => return Ok(false),
+            // Only looked at: where the answer is already whole Envoy may send its next request before the
+            // order comes that says so. Anything else is that it hung up; with `arrives` dropped that is known.
+            seen = socket.peek(&mut next), if watched => match seen {
+                Ok(1..) => watched = false,
+                _ => return Ok(false),
+            },
         }
     }
 }
