@@ -106,7 +106,7 @@ mod tests {
     const B: EndpointId = EndpointId(2);
 
     fn totals(rows: &[Row]) -> Totals {
-        Totals::add_up(5, rows.iter())
+        Totals::add_up(rows.iter())
     }
 
     crate::tests! {

@@ -11,7 +11,6 @@ const MAGIC: u32 = u32::from_le_bytes(*b"WRT1");
 /// What the applier added up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Totals {
-    at_ms: u64,
     rows: Vec<(u64, u64)>,
     counts: Vec<(EndpointId, Counts)>,
 }
@@ -19,7 +18,7 @@ pub struct Totals {
 impl Totals {
     /// Adds the rows up.
     #[must_use]
-    pub fn add_up<'a>(at_ms: u64, rows: impl Iterator<Item = &'a Row>) -> Self {
+    pub fn add_up<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
         let mut included = Vec::new();
         let mut counts: BTreeMap<EndpointId, Counts> = BTreeMap::new();
         for row in rows {
@@ -30,13 +29,7 @@ impl Totals {
             }
         }
         included.sort_unstable();
-        Self { at_ms, rows: included, counts: counts.into_iter().collect() }
-    }
-
-    /// When they were added up, by Envoy's clock, in ms.
-    #[must_use]
-    pub fn at_ms(&self) -> u64 {
-        self.at_ms
+        Self { rows: included, counts: counts.into_iter().collect() }
     }
 
     /// Counts of one endpoint.
@@ -65,18 +58,11 @@ impl Totals {
         found.ok().and_then(|at| self.rows.get(at)).map(|(_, seq)| *seq)
     }
 
-    /// Whether nothing but the time would change if `other` were written.
-    #[must_use]
-    pub fn same_counts(&self, other: &Self) -> bool {
-        self.rows == other.rows && self.counts == other.counts
-    }
-
     /// The totals as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.u32(MAGIC);
-        w.u64(self.at_ms);
         w.u16(u16::try_from(self.rows.len()).unwrap_or(u16::MAX));
         for (incarnation, row_seq) in self.rows.iter().take(usize::from(u16::MAX)) {
             w.u64(*incarnation);
@@ -99,7 +85,6 @@ impl Totals {
         if value != MAGIC {
             return Err(WireError::Unknown { at: 0, value });
         }
-        let at_ms = r.u64()?;
         let count = r.u16()?;
         let mut rows = Vec::new();
         for _ in 0..count {
@@ -107,7 +92,7 @@ impl Totals {
         }
         let counts = read_counts(&mut r)?;
         r.finish()?;
-        Ok(Self { at_ms, rows, counts })
+        Ok(Self { rows, counts })
     }
 }
 
@@ -124,7 +109,7 @@ mod tests {
                 row_seq: incarnation + 1,
                 counts: vec![(EndpointId(5), counts), (EndpointId(incarnation), counts)],
             });
-            let totals = Totals::add_up(77, rows.iter());
+            let totals = Totals::add_up(rows.iter());
             assert_eq!(Totals::decode(&totals.encode()), Ok(totals.clone()));
             assert_eq!(totals.counts(EndpointId(5)), counts.plus(counts));
             assert_eq!(totals.included(3), Some(4));

@@ -354,8 +354,8 @@ impl Applier {
         if full {
             self.scanned_ms = now_ms;
         }
-        let totals = Totals::add_up(now_ms, rows.iter());
-        if !totals.same_counts(&self.totals) {
+        let totals = Totals::add_up(rows.iter());
+        if totals != self.totals {
             let _ = store.set(&keys.totals, &totals.encode(), None);
             self.totals = totals;
         }
