@@ -3,6 +3,7 @@
 //! - [`config`]: YAML files into checked configuration, watched while running;
 //! - [`scrape`]: engines' `/metrics` into availability, generation and load of each endpoint;
 //! - [`publish`]: the stream's table and log, snapshots, order of coming and going, EDS;
+//! - [`kv_events`]: what engines tell of their KV caches, followed without a gap;
 //! - [`serve`]: HTTP over that;
 //! - [`fleet`]: the task that ties them; [`board`] and [`metrics`]: what is shown of it;
 //! - [`app`], [`cli`], [`check`]: the program.
@@ -16,6 +17,7 @@ pub mod check;
 pub mod cli;
 pub mod config;
 pub mod fleet;
+pub mod kv_events;
 pub mod metrics;
 pub mod publish;
 pub mod scrape;
