@@ -17,6 +17,7 @@
 pub mod admin;
 pub mod api;
 pub mod engine;
+pub mod kv_events;
 pub mod metrics;
 pub mod replica;
 pub mod tokens;

@@ -4,11 +4,14 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use engine_sim::admin::fleet::Fleet;
 use engine_sim::api::ApiConfig;
 use engine_sim::engine::EngineConfig;
+use engine_sim::kv_events::KvEventsConfig;
+use engine_sim::kv_events::encoding::{Encoding, Hashes};
 use engine_sim::replica::{SimConfig, listener};
 use engine_sim::tokens::Tokenizer;
 use tokio::signal::unix::{SignalKind, signal};
@@ -99,6 +102,24 @@ struct Args {
     /// Requests that each replica remembers for GET /state
     #[arg(long, default_value_t = 1_000)]
     record_requests: usize,
+    /// Publish KV cache events over ZMQ
+    #[arg(long)]
+    kv_events: bool,
+    /// Port of the first replica's events, the next one is for its replay, and so on; 0: any free ports
+    #[arg(long, default_value_t = 0)]
+    kv_events_base_port: u16,
+    /// Spelling of events and replay answers: map as vLLM 0.32, array as 0.16
+    #[arg(long, value_enum, default_value_t = Encoding::Map)]
+    kv_events_encoding: Encoding,
+    /// Spelling of block hashes
+    #[arg(long, value_enum, default_value_t = Hashes::Int)]
+    kv_events_hashes: Hashes,
+    /// Batches of events that can be replayed
+    #[arg(long, default_value_t = 10_000)]
+    replay_buffer_steps: usize,
+    /// Publish events so many milliseconds late
+    #[arg(long, default_value_t = 0)]
+    kv_events_delay_ms: u64,
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -144,6 +165,12 @@ impl Args {
             request_id_headers: self.enable_request_id_headers,
             sse_keep_alive: self.sse_keep_alive_interval,
             records: self.record_requests,
+            kv_events: self.kv_events.then(|| KvEventsConfig {
+                encoding: self.kv_events_encoding,
+                hashes: self.kv_events_hashes,
+                buffer_steps: self.replay_buffer_steps,
+                delay: Duration::from_millis(self.kv_events_delay_ms),
+            }),
         })
     }
 
@@ -190,17 +217,19 @@ async fn run(args: &Args) -> Result<(), String> {
     let mut terminated = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
     let tokenizer = Tokenizer::new().map_err(|error| error.to_string())?;
-    let fleet = Arc::new(Fleet::new(args.config()?, tokenizer));
-    let mut endpoints = Vec::new();
+    let fleet = Fleet::with_event_ports(args.config()?, tokenizer, args.kv_events_base_port);
+    let fleet = Arc::new(fleet);
+    let (mut endpoints, mut event_ports) = (Vec::new(), Vec::new());
     for port in args.replica_ports()? {
         let replica = fleet.add(port).await.map_err(|error| error.to_string())?;
         endpoints.push(replica.addr.to_string());
+        event_ports.extend(replica.event_ports().map(|ports| [ports.events, ports.replay]));
     }
     let admin = listener::bind(SocketAddr::from(([127, 0, 0, 1], args.admin_port)))
         .await
         .map_err(|error| format!("--admin-port {} cannot be bound: {error}", args.admin_port))?;
     let admin_addr = admin.local_addr().map_err(|error| error.to_string())?;
-    let ready = serde_json::json!({ "ready": true, "admin": admin_addr.to_string(), "replicas": endpoints });
+    let ready = serde_json::json!({ "ready": true, "admin": admin_addr.to_string(), "replicas": endpoints, "kv_events": event_ports });
     let mut stdout = std::io::stdout();
     // Whoever started this may not read the line; that is no reason to stop.
     let _ = writeln!(stdout, "{ready}").and_then(|()| stdout.flush());

@@ -1,9 +1,13 @@
 //! All replicas of the process, and what an operator can do to them.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use crate::kv_events::faults::EventFaults;
+use crate::kv_events::flood::Flood;
+use crate::kv_events::source::Ports;
 use crate::replica::core::Ending;
 use crate::replica::faults::{
     Command, FaultName, Faults, MetricsFault, RequestFault, RequestFaultKind, Serving,
@@ -27,8 +31,14 @@ pub enum FleetError {
     /// A field makes no sense for this fault.
     #[error("{0}")]
     BadCommand(&'static str),
-    /// The port could not be bound.
-    #[error("port {port} cannot be bound: {source}; choose another or wait until it is free")]
+    /// The replica publishes no events.
+    #[error("replica {0} publishes no cache events; start with --kv-events, or lift its faults")]
+    NoEvents(usize),
+    /// The port, or one of those for events, could not be bound.
+    #[error(
+        "port {port}, or one for its events, cannot be bound: {source}; choose another or wait \
+         until it is free"
+    )]
     Bind {
         /// Which port.
         port: u16,
@@ -42,12 +52,22 @@ pub struct Fleet {
     config: Arc<SimConfig>,
     tokenizer: Arc<Tokenizer>,
     replicas: Mutex<Vec<Option<Arc<Replica>>>>,
+    // Ports for events by a replica's port: a pod that takes over another's address has all of it.
+    event_ports: Mutex<HashMap<u16, Ports>>,
+    events_base_port: u16,
 }
 
 impl Fleet {
     /// A process without replicas yet.
     pub fn new(config: SimConfig, tokenizer: Tokenizer) -> Self {
+        Self::with_event_ports(config, tokenizer, 0)
+    }
+
+    /// The same, and replica N publishes on port `base + 2N` and replays on the next; 0: on any.
+    pub fn with_event_ports(config: SimConfig, tokenizer: Tokenizer, base: u16) -> Self {
         Self {
+            event_ports: Mutex::new(HashMap::new()),
+            events_base_port: base,
             config: Arc::new(config),
             tokenizer: Arc::new(tokenizer),
             replicas: Mutex::new(Vec::new()),
@@ -64,14 +84,31 @@ impl Fleet {
             replicas.push(None);
             replicas.len() - 1
         };
-        let replica =
-            Replica::start(index, port, Arc::clone(&self.config), Arc::clone(&self.tokenizer))
-                .await
-                .map_err(|source| FleetError::Bind { port, source })?;
+        let (config, tokenizer) = (Arc::clone(&self.config), Arc::clone(&self.tokenizer));
+        let replica = Replica::start(index, port, self.ports_for(index, port), config, tokenizer)
+            .await
+            .map_err(|source| FleetError::Bind { port, source })?;
+        if let Some(ports) = replica.event_ports() {
+            lock(&self.event_ports).insert(replica.addr.port(), ports);
+        }
         if let Some(place) = lock(&self.replicas).get_mut(index) {
             *place = Some(Arc::clone(&replica));
         }
         Ok(replica)
+    }
+
+    fn ports_for(&self, index: usize, port: u16) -> Ports {
+        if let Some(&ports) = lock(&self.event_ports).get(&port) {
+            return ports;
+        }
+        let at = |offset| {
+            let index = u16::try_from(index).ok()?;
+            self.events_base_port.checked_add(index.checked_mul(2)?)?.checked_add(offset)
+        };
+        match (self.events_base_port, at(0), at(1)) {
+            (1.., Some(events), Some(replay)) => Ports { events, replay },
+            _ => Ports::default(),
+        }
     }
 
     /// Ends a replica for good, like a killed process.
@@ -79,6 +116,7 @@ impl Fleet {
         let place = lock(&self.replicas).get_mut(index).and_then(Option::take);
         let replica = place.ok_or(FleetError::NoReplica(index))?;
         replica.close(Stop::Abort).await;
+        replica.close_source().await;
         replica.core().retire();
         Ok(())
     }
@@ -112,6 +150,9 @@ impl Fleet {
             }
             FaultName::None => {
                 replica.set_faults(|faults| *faults = Faults::default());
+                if let Some(line) = replica.event_line() {
+                    line.set_faults(|faults| *faults = EventFaults::default());
+                }
             }
             FaultName::Die => {
                 replica.crash(Ending::Silence).await;
@@ -130,6 +171,7 @@ impl Fleet {
                     if replica.faults().serving == Serving::Drain {
                         replica.set_faults(|faults| faults.serving = Serving::Down);
                         replica.close(Stop::Graceful).await;
+                        replica.close_source().await;
                     }
                 });
             }
@@ -145,6 +187,17 @@ impl Fleet {
                     .after_tokens
                     .map_or(RequestFaultKind::ResetBefore, RequestFaultKind::ResetAfterTokens);
                 replica.fail_requests(kind, command.count);
+            }
+            FaultName::EventsStop => replica.close_source().await,
+            FaultName::ReplayOff => replica.close_replay().await,
+            FaultName::EventsDrop | FaultName::EventsGap | FaultName::ReplaySilent => {
+                let line = replica.event_line().ok_or(FleetError::NoEvents(command.replica))?;
+                let count = command.count.unwrap_or(1);
+                line.set_faults(|faults| match command.fault {
+                    FaultName::EventsDrop => faults.drop = count,
+                    FaultName::EventsGap => faults.lose = count,
+                    _ => faults.replay_silent = true,
+                });
             }
             name => {
                 let fault = match name {
@@ -163,6 +216,13 @@ impl Fleet {
         Ok(())
     }
 
+    /// Publishes events of prompts that no engine holds; returns how many blocks were stored.
+    pub async fn flood(&self, flood: Flood) -> Result<u64, FleetError> {
+        let line = self.get(flood.replica)?.event_line();
+        let line = line.ok_or(FleetError::NoEvents(flood.replica))?;
+        Ok(flood.run(&line, self.tokenizer.words(), self.config.engine.block_size).await)
+    }
+
     /// The state of every replica, with the latest `limit` requests of each.
     pub fn state(&self, limit: usize) -> Value {
         let replicas: Vec<_> =
@@ -176,6 +236,7 @@ fn state_of(replica: &Replica, limit: usize) -> Value {
     let records = replica.records();
     let kept: Vec<_> = records.iter().collect();
     let latest = kept.get(kept.len().saturating_sub(limit)..).unwrap_or_default();
+    let (batches, event_faults) = replica.events_state();
     json!({
         "index": replica.index,
         "endpoint": replica.addr.to_string(),
@@ -194,6 +255,9 @@ fn state_of(replica: &Replica, limit: usize) -> Value {
         "prefix_queries": snapshot.stats.prefix_queries,
         "prefix_hits": snapshot.stats.prefix_hits,
         "preemptions": snapshot.stats.preemptions,
+        "kv_events": replica.event_ports().map(|ports| json!({
+            "port": ports.events, "replay_port": ports.replay, "batches": batches, "faults": event_faults,
+        })),
         "requests": latest,
     })
 }
@@ -218,5 +282,6 @@ impl Replica {
         self.set_faults(|faults| faults.serving = Serving::Down);
         self.lose_engine(ending);
         self.close(Stop::Graceful).await;
+        self.close_source().await;
     }
 }

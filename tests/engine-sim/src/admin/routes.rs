@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::fleet::{Fleet, FleetError};
+use crate::kv_events::flood::Flood;
 use crate::replica::faults::Command;
 
 /// Longest command, bytes.
@@ -103,6 +104,10 @@ async fn route(
             let replica = fleet.get(command.replica).map_err(refused)?;
             Ok(json!({ "blocks": replica.core().occupy(command.fraction) }))
         }
+        ("POST", "/flood") => {
+            let command: Flood = parse(body)?;
+            fleet.flood(command).await.map(|blocks| json!({ "blocks": blocks })).map_err(refused)
+        }
         ("POST", "/replicas") => {
             let command: NewReplica =
                 if body.is_empty() { NewReplica::default() } else { parse(body)? };
@@ -121,7 +126,7 @@ async fn route(
             StatusCode::NOT_FOUND,
             format!(
                 "no {method} {path} here; there are GET /health, GET /state, POST /faults, POST /reset, POST /occupy, \
-                 POST /replicas, DELETE /replicas/N"
+                 POST /flood, POST /replicas, DELETE /replicas/N"
             ),
         )),
     }
@@ -136,7 +141,7 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, (StatusCode, Strin
 fn refused(error: FleetError) -> (StatusCode, String) {
     let status = match error {
         FleetError::NoReplica(_) => StatusCode::NOT_FOUND,
-        FleetError::BadCommand(_) => StatusCode::BAD_REQUEST,
+        FleetError::BadCommand(_) | FleetError::NoEvents(_) => StatusCode::BAD_REQUEST,
         FleetError::Full | FleetError::Bind { .. } => StatusCode::CONFLICT,
     };
     (status, error.to_string())

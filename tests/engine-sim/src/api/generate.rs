@@ -58,6 +58,8 @@ pub struct Generate {
     pub return_token_ids: bool,
     /// Keeps the cache of one tenant apart from another's.
     pub cache_salt: Option<String>,
+    /// `session_id` of the body.
+    pub session: Option<String>,
     /// `request_id` of the body.
     pub request_id: Option<String>,
 }
@@ -122,6 +124,7 @@ pub fn parse(
         continuous_usage,
         return_token_ids: fields.get::<bool>("return_token_ids", "boolean")?.unwrap_or(false),
         cache_salt,
+        session: fields.text("session_id")?.map(Cow::into_owned),
         request_id: fields.text("request_id")?.map(Cow::into_owned),
     })
 }

@@ -17,6 +17,8 @@ pub struct StoredBlocks<'a> {
     pub adapter: Option<&'a str>,
     /// Cache salt of the request; it enters the first block's hash only.
     pub cache_salt: Option<&'a str>,
+    /// Session that the client named; it enters no hash.
+    pub session: Option<&'a str>,
 }
 
 /// Receives the engine's cache events in the order in which they happen.
@@ -27,6 +29,8 @@ pub trait EventSink: Send {
     fn removed(&mut self, hash: BlockHash);
     /// The whole cache was dropped.
     fn cleared(&mut self);
+    /// What came since the last call happened in one step of the engine.
+    fn step_ended(&mut self) {}
 }
 
 /// Ignores every event.

@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// Drops every cached block, as `POST /reset_prefix_cache` does. Refused while a block is in
-    /// use.
+    /// use. As in vLLM, the event leaves with the next step.
     pub fn reset_prefix_cache(&mut self) -> bool {
         let idle = self.pool.used() == 0;
         if idle {
@@ -136,6 +136,7 @@ impl Engine {
             let Some(id) = self.pool.allocate(self.events.as_mut()) else { break };
             self.occupied.push(id);
         }
+        self.events.step_ended();
         self.admit();
         self.occupied.len()
     }
@@ -234,6 +235,7 @@ impl Engine {
             };
         }
         self.stats.step_tokens.observe(step_tokens as f64);
+        self.events.step_ended();
         self.admit();
     }
 
@@ -364,5 +366,6 @@ fn publish(
         block_size,
         adapter: request.sub.adapter.as_deref(),
         cache_salt: request.sub.cache_salt.as_deref(),
+        session: request.sub.session.as_deref(),
     });
 }

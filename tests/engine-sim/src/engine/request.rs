@@ -45,6 +45,8 @@ pub struct Submission {
     pub adapter: Option<Arc<str>>,
     /// Cache salt.
     pub cache_salt: Option<Arc<str>>,
+    /// Session that the client named, for the events.
+    pub session: Option<Arc<str>>,
 }
 
 /// Something that a request's owner is told.

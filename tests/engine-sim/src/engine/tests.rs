@@ -34,6 +34,7 @@ fn request(id: RequestId, topic: u32, len: usize, answer: usize) -> Submission {
         max_tokens: answer,
         adapter: None,
         cache_salt: None,
+        session: None,
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::clock::SimClock;
 use super::{SimConfig, lock, unix_now};
-use crate::engine::events::NoEvents;
+use crate::engine::events::EventSink;
 use crate::engine::stats::Stats;
 use crate::engine::{Engine, FinishReason, Gauges, OutputKind, RequestId, Submission, SubmitError};
 
@@ -82,9 +82,9 @@ pub struct Core {
 }
 
 impl Core {
-    pub(super) fn new(config: &SimConfig) -> Self {
+    pub(super) fn new(config: &SimConfig, events: Box<dyn EventSink>) -> Self {
         Self {
-            inner: Mutex::new(Inner::new(config)),
+            inner: Mutex::new(Inner::new(config, events)),
             changed: Notify::new(),
             idle: Notify::new(),
             next_id: AtomicU64::new(1),
@@ -153,10 +153,11 @@ impl Core {
         self.changed.notify_one();
     }
 
-    /// A cold engine in place of the present one, whose requests end as told.
-    pub fn replace_engine(&self, config: &SimConfig, ending: Ending) {
+    /// A cold engine in place of the present one, whose requests end as told. It tells `events` of
+    /// its cache.
+    pub fn replace_engine(&self, config: &SimConfig, events: Box<dyn EventSink>, ending: Ending) {
         let mut inner = lock(&self.inner);
-        let mut old = std::mem::replace(&mut *inner, Inner::new(config));
+        let mut old = std::mem::replace(&mut *inner, Inner::new(config, events));
         for (_, owner) in old.owners.drain() {
             if ending == Ending::Silence {
                 inner.silenced.push(owner);
@@ -223,9 +224,9 @@ impl Core {
 }
 
 impl Inner {
-    fn new(config: &SimConfig) -> Self {
+    fn new(config: &SimConfig, events: Box<dyn EventSink>) -> Self {
         Self {
-            engine: Engine::new(config.engine.clone(), Box::new(NoEvents)),
+            engine: Engine::new(config.engine.clone(), events),
             clock: SimClock::new(config.time_scale, Instant::now()),
             created: unix_now(),
             owners: HashMap::new(),

@@ -91,7 +91,8 @@ pub struct Command {
     pub fault: FaultName,
     /// For `error`: the status, 503 by default.
     pub status: Option<u16>,
-    /// For `error` and `reset`: how many requests; all by default.
+    /// For `error` and `reset`: how many requests; all by default. For `events_drop` and
+    /// `events_gap`: how many batches; one by default.
     pub count: Option<u64>,
     /// For `reset`: after how many tokens; before any answer by default.
     pub after_tokens: Option<usize>,
@@ -121,4 +122,9 @@ pub enum FaultName {
     MetricsOldNames,
     MetricsNan,
     MetricsHang,
+    EventsDrop,
+    EventsGap,
+    EventsStop,
+    ReplayOff,
+    ReplaySilent,
 }

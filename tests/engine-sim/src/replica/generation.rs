@@ -62,6 +62,11 @@ impl Flight {
         self.outcome = outcome;
     }
 
+    /// Says how many tokens of one of its prompts admission found cached.
+    pub(super) fn note_cached(&self, tokens: usize) {
+        self.replica.records().update(self.seq, |record| record.cached_tokens += tokens);
+    }
+
     fn status(&mut self, status: u16, bytes: usize) {
         self.answered.status = status;
         self.answered.response_bytes = bytes;
@@ -135,10 +140,12 @@ pub(super) async fn generate(
     }
     let parsed = check_content_type(headers)
         .and_then(|()| generate::parse(api, body, &replica.config.api, &replica.tokenizer));
-    let generate = match parsed {
+    let mut generate = match parsed {
         Ok(generate) => generate,
         Err(error) => return Ok(Reply::error(&error, flight)),
     };
+    let session = headers.get("x-session-id").and_then(|session| session.to_str().ok());
+    generate.session = session.map(str::to_owned).or(generate.session);
     let (to, heard) = mpsc::unbounded_channel();
     let submitted = submit(&mut flight, &generate, &to);
     // From here on only the engine can speak, and its silence for good is heard.
@@ -193,6 +200,7 @@ fn submit(
             max_tokens: generate.max_tokens,
             adapter: generate.adapter.as_deref().map(Arc::from),
             cache_salt: generate.cache_salt.as_deref().map(Arc::from),
+            session: generate.session.as_deref().map(Arc::from),
         };
         flight.ids.push(submission.id);
         cached +=
@@ -234,6 +242,7 @@ async fn collect(
                 totals.prompt += prompt.prompt_len;
                 totals.completion += prompt.tokens.len() - prompt.prompt_len;
                 totals.cached += cached;
+                flight.note_cached(cached);
                 totals.created +=
                     (prompt.prompt_len / block_size * block_size).saturating_sub(cached);
             }

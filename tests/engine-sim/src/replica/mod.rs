@@ -19,6 +19,12 @@ use tokio::sync::watch;
 use self::core::{Core, Ending};
 use crate::api::ApiConfig;
 use crate::engine::EngineConfig;
+use crate::engine::events::{EventSink, NoEvents};
+use crate::kv_events::KvEventsConfig;
+use crate::kv_events::batch::StepEvents;
+use crate::kv_events::faults::EventFaults;
+use crate::kv_events::line::Line;
+use crate::kv_events::source::{Ports, Source};
 use crate::metrics::http::HttpStats;
 use crate::metrics::loras::LoraSeries;
 use crate::metrics::{Exposition, families};
@@ -42,6 +48,8 @@ pub struct SimConfig {
     pub sse_keep_alive: Option<f64>,
     /// Requests remembered for `GET /state`.
     pub records: usize,
+    /// How cache events are published; `None` for not at all.
+    pub kv_events: Option<KvEventsConfig>,
 }
 
 /// One simulated engine with its port.
@@ -55,9 +63,20 @@ pub struct Replica {
     core: Arc<Core>,
     faults: watch::Sender<Faults>,
     listening: Mutex<Option<Listening>>,
+    // Held across the opening and closing of sockets.
+    source: tokio::sync::Mutex<Option<Source>>,
+    // What of the source others need at once.
+    events: Mutex<Events>,
     records: Mutex<Records>,
     http: Mutex<HttpStats>,
     loras: Mutex<LoraSeries>,
+}
+
+/// A replica's cache events as others see them.
+struct Events {
+    ports: Ports,
+    line: Option<Line>,
+    description: Option<serde_json::Value>,
 }
 
 /// Locks whatever happened to earlier holders: every critical section leaves its data usable.
@@ -71,10 +90,12 @@ pub fn unix_now() -> f64 {
 }
 
 impl Replica {
-    /// Binds a port (0 for any) on the loopback interface and starts serving.
+    /// Binds a port (0 for any) on the loopback interface and starts serving; cache events, where
+    /// configured, on ports of their own.
     pub async fn start(
         index: usize,
         port: u16,
+        event_ports: Ports,
         config: Arc<SimConfig>,
         tokenizer: Arc<Tokenizer>,
     ) -> std::io::Result<Arc<Self>> {
@@ -82,7 +103,9 @@ impl Replica {
         let replica = Arc::new(Self {
             index,
             addr: socket.local_addr()?,
-            core: Arc::new(Core::new(&config)),
+            core: Arc::new(Core::new(&config, Box::new(NoEvents))),
+            source: tokio::sync::Mutex::new(None),
+            events: Mutex::new(Events { ports: event_ports, line: None, description: None }),
             faults: watch::channel(Faults::default()).0,
             listening: Mutex::new(None),
             records: Mutex::new(Records::new(config.records)),
@@ -91,6 +114,8 @@ impl Replica {
             config,
             tokenizer,
         });
+        let sink = replica.open_source().await?;
+        replica.core.replace_engine(&replica.config, sink, Ending::Cut);
         core::spawn_driver(&replica.core);
         *lock(&replica.listening) = Some(Listening::start(&replica, socket));
         Ok(replica)
@@ -119,7 +144,14 @@ impl Replica {
     /// Empties cache, counters and memory of requests; requests in flight are cut off. The port and
     /// the faults stay as they are.
     pub fn reset(&self) {
-        self.core.replace_engine(&self.config, Ending::Cut);
+        let mut sink = self.sink();
+        sink.cleared();
+        sink.step_ended();
+        self.replace_engine(sink);
+    }
+
+    fn replace_engine(&self, sink: Box<dyn EventSink>) {
+        self.core.replace_engine(&self.config, sink, Ending::Cut);
         *lock(&self.records) = Records::new(self.config.records);
         *lock(&self.http) = HttpStats::default();
         *lock(&self.loras) = LoraSeries::default();
@@ -128,7 +160,9 @@ impl Replica {
     /// A new process in the old one's place: cold, without faults, listening on the same port.
     pub async fn restart(self: &Arc<Self>) -> std::io::Result<()> {
         self.close(listener::Stop::Abort).await;
-        self.reset();
+        self.close_source().await;
+        let sink = self.open_source().await?;
+        self.replace_engine(sink);
         self.faults.send_replace(Faults::default());
         self.core.set_paused(false);
         let socket = listener::bind(self.addr).await?;
@@ -143,6 +177,68 @@ impl Replica {
         let Some(mut listening) = lock(&self.listening).take() else { return };
         listening.stop(stop).await;
         *lock(&self.listening) = Some(listening);
+    }
+
+    /// Opens the sockets of a new engine process, on the ports of the last one.
+    async fn open_source(&self) -> std::io::Result<Box<dyn EventSink>> {
+        let Some(config) = &self.config.kv_events else { return Ok(Box::new(NoEvents)) };
+        let mut place = self.source.lock().await;
+        let model = self.config.api.models.first().map_or("", |name| name);
+        let ports = lock(&self.events).ports;
+        let source = Source::open(config, ports, format!("kv@{}@{model}", self.addr)).await?;
+        *lock(&self.events) = Events {
+            ports: source.ports(),
+            line: Some(source.line().clone()),
+            description: Some(source.describe()),
+        };
+        *place = Some(source);
+        Ok(self.sink())
+    }
+
+    /// Closes the sockets of an engine process that is gone.
+    pub async fn close_source(&self) {
+        let mut place = self.source.lock().await;
+        if let Some(mut source) = place.take() {
+            lock(&self.events).line = None;
+            source.close().await;
+        }
+    }
+
+    /// Closes the replay socket only.
+    pub async fn close_replay(&self) {
+        if let Some(source) = self.source.lock().await.as_mut() {
+            source.close_replay().await;
+        }
+    }
+
+    fn sink(&self) -> Box<dyn EventSink> {
+        match self.event_line() {
+            Some(line) => Box::new(StepEvents::new(line, self.config.api.loras.clone())),
+            None => Box::new(NoEvents),
+        }
+    }
+
+    /// The way to its publisher, while there is one.
+    pub fn event_line(&self) -> Option<Line> {
+        lock(&self.events).line.clone()
+    }
+
+    /// Ports of its cache events, if it publishes any.
+    pub fn event_ports(&self) -> Option<Ports> {
+        self.config.kv_events.as_ref().map(|_| lock(&self.events).ports)
+    }
+
+    /// Batches numbered since the engine's start, and the faults in force.
+    pub fn events_state(&self) -> (u64, EventFaults) {
+        self.event_line().map_or_else(Default::default, |line| (line.published(), line.faults()))
+    }
+
+    /// Body of `GET /kv_event_sources`: by data-parallel rank.
+    fn event_sources(&self) -> serde_json::Value {
+        match &lock(&self.events).description {
+            Some(description) => serde_json::json!({ "0": description }),
+            None => serde_json::json!({}),
+        }
     }
 
     /// The exposition as it is now.
@@ -179,7 +275,7 @@ impl Replica {
 
     /// Ends the engine and its requests; a restart brings a new one.
     pub(crate) fn lose_engine(&self, ending: Ending) {
-        self.core.replace_engine(&self.config, ending);
+        self.core.replace_engine(&self.config, Box::new(NoEvents), ending);
     }
 
     /// The fault that the next generation request meets, counted down.

@@ -26,6 +26,8 @@ pub struct Record {
     pub prompt_tokens: usize,
     /// Of these, tokens that were cached on arrival.
     pub cached_on_arrival: usize,
+    /// Tokens that admission then found cached, as `usage` tells them; 0 until the first token.
+    pub cached_tokens: usize,
     /// HTTP status, 0 while there is none.
     pub status: u16,
     /// How it ended.
@@ -85,6 +87,7 @@ impl Records {
                 body_xxh3: format!("{:016x}", xxh3_64(body)),
                 prompt_tokens: 0,
                 cached_on_arrival: 0,
+                cached_tokens: 0,
                 status: 0,
                 outcome: Outcome::InFlight,
                 headers,

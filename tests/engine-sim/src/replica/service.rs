@@ -37,6 +37,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("/ping", "GET"),
     ("/version", "GET"),
     ("/load", "GET"),
+    ("/kv_event_sources", "GET"),
     ("/metrics", "GET"),
 ];
 
@@ -124,6 +125,7 @@ impl Replica {
             "/v1/models" => models::list(&self.config.api, self.core.snapshot().created as u64),
             "/version" => serde_json::json!({ "version": VERSION }),
             "/load" => serde_json::json!({ "server_load": 0 }),
+            "/kv_event_sources" => self.event_sources(),
             "/reset_prefix_cache" => {
                 serde_json::json!({ "success": self.core.reset_prefix_cache() })
             }

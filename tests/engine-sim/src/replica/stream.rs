@@ -114,6 +114,7 @@ impl EventStream {
         let block_size = self.flight.config().engine.block_size;
         if index == 0 {
             self.totals.cached += cached;
+            self.flight.note_cached(cached);
             self.totals.created +=
                 (prompt.prompt_len / block_size * block_size).saturating_sub(cached);
         }

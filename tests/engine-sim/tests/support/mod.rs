@@ -30,6 +30,7 @@ pub fn config() -> SimConfig {
         request_id_headers: false,
         sse_keep_alive: None,
         records: 100,
+        kv_events: None,
     }
 }
 
