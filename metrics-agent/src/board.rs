@@ -35,6 +35,9 @@ impl Entry {
             availability: health.availability()?,
             block_tokens: health.block_tokens(),
             kv_blocks: health.kv_blocks(),
+            // By the table, which knows whose events are followed.
+            precise: false,
+            lower_tier_percent: 0,
             labels: self.spec.labels.clone().into_iter().collect(),
         })
     }

@@ -11,7 +11,7 @@
 use crate::frame::{Column, TableOp};
 use crate::wire::{Reader, WireError, Writer, seal, unseal};
 
-const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"WRC1");
+const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"WRC2");
 const ROSTER_MAGIC: u32 = u32::from_le_bytes(*b"WRR1");
 
 /// Segments of the prefix table. At the design's largest table (1.3 M blocks) a chunk is about 25 KB.
@@ -31,6 +31,8 @@ pub struct SegmentEntry {
     pub hash: u64,
     /// When it was last used, in units of 64 ms (wrapping).
     pub stamp: u32,
+    /// Tokens that the chain up to it stands for; 0 = no event said.
+    pub tokens: u32,
     /// Who holds it.
     pub columns: Vec<Column>,
 }
@@ -52,9 +54,16 @@ impl SegmentWriter {
     }
 
     /// Adds an entry.
-    pub fn push(&mut self, hash: u64, stamp: u32, columns: impl ExactSizeIterator<Item = Column>) {
+    pub fn push(
+        &mut self,
+        hash: u64,
+        stamp: u32,
+        tokens: u32,
+        columns: impl ExactSizeIterator<Item = Column>,
+    ) {
         self.writer.u64(hash);
         self.writer.u32(stamp);
+        self.writer.u32(tokens);
         self.writer.u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
         for column in columns.take(usize::from(u16::MAX)) {
             self.writer.u16(column.0);
@@ -97,12 +106,13 @@ impl<'a> SegmentReader<'a> {
         }
         let hash = self.reader.u64()?;
         let stamp = self.reader.u32()?;
+        let tokens = self.reader.u32()?;
         let count = self.reader.u16()?;
         let mut columns = Vec::new();
         for _ in 0..count {
             columns.push(Column(self.reader.u16()?));
         }
-        Ok(Some(SegmentEntry { hash, stamp, columns }))
+        Ok(Some(SegmentEntry { hash, stamp, tokens, columns }))
     }
 }
 
@@ -140,16 +150,17 @@ pub fn decode_roster(bytes: &[u8]) -> Result<(u64, Vec<TableOp<'_>>), WireError>
 mod tests {
     use super::*;
     use crate::endpoint::{EndpointId, sample};
+    use crate::frame::Columns;
 
     crate::tests! {
         fn a_segment_comes_back_as_written() {
             let entries = [
-                SegmentEntry { hash: 1, stamp: 2, columns: vec![Column(3)] },
-                SegmentEntry { hash: u64::MAX, stamp: 0, columns: vec![Column(0), Column(511)] },
+                SegmentEntry { hash: 1, stamp: 2, tokens: 0, columns: vec![Column(3)] },
+                SegmentEntry { hash: u64::MAX, stamp: 0, tokens: 40, columns: vec![Column(0), Column(511)] },
             ];
             let mut w = SegmentWriter::new(9);
             for e in &entries {
-                w.push(e.hash, e.stamp, e.columns.iter().copied());
+                w.push(e.hash, e.stamp, e.tokens, e.columns.iter().copied());
             }
             let bytes = w.finish();
             let mut r = SegmentReader::open(&bytes).unwrap();
@@ -162,7 +173,7 @@ mod tests {
 
         fn a_roster_comes_back_as_written() {
             let ops = [
-                TableOp::Endpoint { column: Column(1), since: 2, record: sample(2) },
+                TableOp::Endpoint { columns: Columns::only(Column(1)), since: 2, record: sample(2) },
                 TableOp::Remove(EndpointId(3)),
             ];
             let bytes = encode_roster(5, ops.iter().cloned());

@@ -45,6 +45,12 @@ pub struct EndpointRecord {
     pub block_tokens: u32,
     /// KV blocks of the engine; 0 = not known.
     pub kv_blocks: u32,
+    /// Its KV events are followed without a gap: what it holds is known, not guessed. Changes only
+    /// together with `generation`.
+    pub precise: bool,
+    /// What a block in a slower tier (CPU, storage) is worth against one in the device's memory, in
+    /// percent; 0 = it has no such tier. Changes only together with `generation`.
+    pub lower_tier_percent: u8,
     /// Labels, sorted by key.
     pub labels: Vec<(String, String)>,
 }
@@ -68,6 +74,8 @@ impl EndpointRecord {
         });
         w.u32(self.block_tokens);
         w.u32(self.kv_blocks);
+        w.u8(u8::from(self.precise));
+        w.u8(self.lower_tier_percent);
         w.u16(u16::try_from(self.labels.len()).unwrap_or(u16::MAX));
         for (key, value) in self.labels.iter().take(usize::from(u16::MAX)) {
             w.string(key);
@@ -88,12 +96,25 @@ impl EndpointRecord {
         };
         let block_tokens = r.u32()?;
         let kv_blocks = r.u32()?;
+        let precise = r.u8()? != 0;
+        let lower_tier_percent = r.u8()?.min(100);
         let count = r.u16()?;
         let mut labels = Vec::new();
         for _ in 0..count {
             labels.push((r.string()?.to_owned(), r.string()?.to_owned()));
         }
-        Ok(Self { id, generation, name, address, availability, block_tokens, kv_blocks, labels })
+        Ok(Self {
+            id,
+            generation,
+            name,
+            address,
+            availability,
+            block_tokens,
+            kv_blocks,
+            precise,
+            lower_tier_percent,
+            labels,
+        })
     }
 }
 
@@ -136,6 +157,8 @@ pub(crate) fn sample(n: u8) -> EndpointRecord {
         availability: if n.is_multiple_of(2) { Availability::Ready } else { Availability::Out },
         block_tokens: 16,
         kv_blocks: 10_000,
+        precise: n.is_multiple_of(3),
+        lower_tier_percent: n,
         labels: vec![("app".into(), "vllm".into()), ("zone".into(), String::new())],
     }
 }

@@ -6,11 +6,12 @@
 //! checksum, and every operation says what *is*, not what changed by how much: applying one twice,
 //! or on top of a later checkpoint, gives the same table.
 
+use crate::block::BlockList;
 use crate::endpoint::{EndpointId, EndpointRecord, Load};
 use crate::stream::Position;
 use crate::wire::{Hashes, Reader, WireError, Writer, seal, unseal};
 
-const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"WRF1");
+const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"WRF2");
 const HEAD_MAGIC: u32 = u32::from_le_bytes(*b"WRH1");
 
 /// Upper bound of a frame in Envoy's shared data: reading one costs about as much as its copy.
@@ -19,19 +20,56 @@ pub const FRAME_BYTES: usize = 16 * 1024;
 /// Hashes that one operation may carry so that it fits a frame.
 pub const HASHES_PER_OP: usize = 2000;
 
+/// Blocks that one operation may carry so that it fits a frame.
+pub const BLOCKS_PER_OP: usize = 1300;
+
+/// Bytes of a model's record that one operation carries: records are longer than a frame.
+pub const MODEL_PART_BYTES: usize = 12 * 1024;
+
 /// Names one endpoint's share of the prefix table. A restarted, cleared or re-addressed endpoint
 /// gets a fresh column, so voiding its entries is one write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Column(pub u16);
 
+impl Column {
+    /// No column.
+    pub const NONE: Self = Self(u16::MAX);
+}
+
+/// The columns of one endpoint, [`Column::NONE`] where it has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Columns {
+    /// What it holds in its device's memory, by its events, or by our picks where there are no events.
+    pub held: Column,
+    /// What our picks will make it hold and no event has told yet. Only of precise endpoints.
+    pub expected: Column,
+    /// What it holds in any tier. Only of endpoints with a slower tier.
+    pub any_tier: Column,
+}
+
+impl Columns {
+    /// An endpoint that has but one column.
+    #[must_use]
+    pub fn only(held: Column) -> Self {
+        Self { held, expected: Column::NONE, any_tier: Column::NONE }
+    }
+
+    /// Those that exist.
+    pub fn iter(self) -> impl Iterator<Item = Column> {
+        [self.held, self.expected, self.any_tier]
+            .into_iter()
+            .filter(|column| *column != Column::NONE)
+    }
+}
+
 /// One change of the table that every VM keeps.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableOp<'a> {
-    /// An endpoint exists; its entries hang on `column`.
+    /// An endpoint exists; its entries hang on its columns.
     Endpoint {
-        /// Its share of the prefix table.
-        column: Column,
-        /// Sequence of the frame that gave it this column: older entries there are not its own.
+        /// Its shares of the prefix table.
+        columns: Columns,
+        /// Sequence of the frame that gave it these columns: older entries there are not its own.
         since: u64,
         /// All that is known of it.
         record: EndpointRecord,
@@ -62,6 +100,37 @@ pub enum TableOp<'a> {
         column: Column,
         /// Chain hashes.
         hashes: HashList<'a>,
+    },
+    /// The engine of this column told that it holds these blocks.
+    Store {
+        /// Where.
+        column: Column,
+        /// In prompt order.
+        blocks: BlockList<'a>,
+    },
+    /// Part of a model's record; it counts once all parts are there.
+    ModelPart {
+        /// Number of the record: the parts of another one do not fit.
+        revision: u64,
+        /// Number of this part, from 0.
+        part: u16,
+        /// How many parts there are.
+        parts: u16,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// A model is gone.
+    RemoveModel(&'a str),
+    /// What was expected of this byte stream's picks seldom came true: its model is approximate from now on.
+    Distrust {
+        /// The stream.
+        stream: u64,
+    },
+    /// The oldest of the events that these operations tell of happened at this time, by the engine's
+    /// clock, in ms since 1970.
+    Told {
+        /// When.
+        at_ms: u64,
     },
     /// How far the agent's stream has been applied.
     Position {
@@ -138,9 +207,11 @@ impl<'a> TableOp<'a> {
     /// Appends the operation.
     pub fn write(&self, w: &mut Writer) {
         match self {
-            Self::Endpoint { column, since, record } => {
+            Self::Endpoint { columns, since, record } => {
                 w.u8(1);
-                w.u16(column.0);
+                w.u16(columns.held.0);
+                w.u16(columns.expected.0);
+                w.u16(columns.any_tier.0);
                 w.u64(*since);
                 record.write(w);
             }
@@ -176,6 +247,31 @@ impl<'a> TableOp<'a> {
                 w.u64(id.0);
                 w.u32(*milli);
             }
+            Self::Store { column, blocks } => {
+                w.u8(8);
+                w.u16(column.0);
+                blocks.write(w);
+            }
+            Self::ModelPart { revision, part, parts, bytes } => {
+                w.u8(9);
+                w.u64(*revision);
+                w.u16(*part);
+                w.u16(*parts);
+                w.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                w.bytes(bytes);
+            }
+            Self::RemoveModel(name) => {
+                w.u8(10);
+                w.text(name);
+            }
+            Self::Distrust { stream } => {
+                w.u8(11);
+                w.u64(*stream);
+            }
+            Self::Told { at_ms } => {
+                w.u8(12);
+                w.u64(*at_ms);
+            }
         }
     }
 
@@ -184,7 +280,11 @@ impl<'a> TableOp<'a> {
         let at = r.position();
         Ok(match r.u8()? {
             1 => Self::Endpoint {
-                column: Column(r.u16()?),
+                columns: Columns {
+                    held: Column(r.u16()?),
+                    expected: Column(r.u16()?),
+                    any_tier: Column(r.u16()?),
+                },
                 since: r.u64()?,
                 record: EndpointRecord::read(r)?,
             },
@@ -201,6 +301,15 @@ impl<'a> TableOp<'a> {
                 at_ms: r.u64()?,
             },
             7 => Self::BytesPerToken { id: EndpointId(r.u64()?), milli: r.u32()? },
+            8 => Self::Store { column: Column(r.u16()?), blocks: BlockList::read(r)? },
+            9 => {
+                let (revision, part, parts) = (r.u64()?, r.u16()?, r.u16()?);
+                let len = r.u32()? as usize;
+                Self::ModelPart { revision, part, parts, bytes: r.bytes(len)? }
+            }
+            10 => Self::RemoveModel(r.text()?),
+            11 => Self::Distrust { stream: r.u64()? },
+            12 => Self::Told { at_ms: r.u64()? },
             value => return Err(WireError::Unknown { at, value: value.into() }),
         })
     }
@@ -332,6 +441,7 @@ impl Head {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::Block;
     use crate::endpoint::sample;
 
     fn read_all(bytes: &[u8]) -> Vec<TableOp<'_>> {
@@ -348,13 +458,22 @@ mod tests {
             let hashes = [1, u64::MAX, 3];
             let id = EndpointId(9);
             let ops = vec![
-                TableOp::Endpoint { column: Column(3), since: 8, record: sample(1) },
+                TableOp::Endpoint {
+                    columns: Columns { expected: Column(9), ..Columns::only(Column(3)) },
+                    since: 8,
+                    record: sample(1),
+                },
                 TableOp::Remove(id),
                 TableOp::Load { id, at_ms: 5, load: Load::default() },
                 TableOp::Insert { column: Column(1), stamp: 6, hashes: HashList::Slice(&hashes) },
                 TableOp::Evict { column: Column(2), hashes: HashList::Slice(&hashes) },
                 TableOp::Position { position: Position { epoch: 1, seq: 2 }, at_ms: 3 },
                 TableOp::BytesPerToken { id, milli: 3900 },
+                TableOp::Store { column: Column(4), blocks: BlockList::Slice(&[Block { hash: 5, tokens: 30 }]) },
+                TableOp::ModelPart { revision: 6, part: 1, parts: 3, bytes: b"part" },
+                TableOp::RemoveModel("tiny"),
+                TableOp::Distrust { stream: 8 },
+                TableOp::Told { at_ms: 9 },
             ];
             let mut builder = FrameBuilder::default();
             ops.iter().for_each(|op| builder.push(op));
@@ -369,15 +488,19 @@ mod tests {
 
         fn frames_stay_below_their_bound() {
             let hashes: Vec<u64> = (0..HASHES_PER_OP as u64).collect();
+            let blocks = [Block { hash: 1, tokens: 2 }; BLOCKS_PER_OP];
+            let bytes = [0; MODEL_PART_BYTES];
             let mut builder = FrameBuilder::default();
             for column in 0..20 {
                 builder.push(&TableOp::Insert { column: Column(column), stamp: 0, hashes: HashList::Slice(&hashes) });
                 builder.push(&TableOp::Remove(EndpointId(column.into())));
+                builder.push(&TableOp::Store { column: Column(column), blocks: BlockList::Slice(&blocks) });
+                builder.push(&TableOp::ModelPart { revision: 1, part: 0, parts: 1, bytes: &bytes });
             }
             let bodies = builder.take();
             let sealed: Vec<_> = bodies.iter().map(|body| seal_frame(1, 1, body)).collect();
             assert!(sealed.iter().all(|frame| frame.len() <= FRAME_BYTES));
-            assert_eq!(sealed.iter().map(|frame| read_all(frame).len()).sum::<usize>(), 40);
+            assert_eq!(sealed.iter().map(|frame| read_all(frame).len()).sum::<usize>(), 80);
         }
 
         fn a_head_comes_back_as_written() {

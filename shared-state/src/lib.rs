@@ -20,9 +20,11 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
+pub mod block;
 pub mod checkpoint;
 pub mod endpoint;
 pub mod frame;
+pub mod model;
 pub mod prefix;
 pub mod stream;
 pub mod wire;

@@ -5,7 +5,7 @@
 //! bytes before it, so two prompts share the hash at position *i* exactly if they share their
 //! first *i* blocks. The tail that fills no block has no hash.
 //!
-//! `h0 = XXH3(model, adapter, cache salt)`, each field with its length before it, and
+//! `h0 = XXH3(stream, model, adapter, cache salt)`, each text with its length before it, and
 //! `h[i] = XXH3(XXH3(block[i]) as 8 LE bytes, seed = h[i-1])`. The block is hashed by itself
 //! first, so that the bytes can be hashed before the fields that `h0` needs have been seen.
 
@@ -15,9 +15,12 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 /// blocks of 128 B loses 20 to 27 tokens on average, 256 B would lose twice that.
 pub const BLOCK_BYTES: usize = 128;
 
-/// What prefixes may be shared between: two prompts match only if all three are equal.
+/// What prefixes may be shared between: two prompts match only if all of it is equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChainScope<'a> {
+    /// Which byte stream stands for the prompt: 0 for the approximate one, else the identity of the
+    /// model's rendered stream ([`ModelRecord::stream`](crate::model::ModelRecord::stream)).
+    pub stream: u64,
     /// Base model, by the name that the engine serves.
     pub model: &'a str,
     /// LoRA adapter, if any: engines key their blocks by adapter.
@@ -31,6 +34,7 @@ impl ChainScope<'_> {
     #[must_use]
     pub fn root(&self) -> u64 {
         let mut writer = crate::wire::Writer::new();
+        writer.u64(self.stream);
         for field in [Some(self.model), self.adapter, self.cache_salt] {
             match field {
                 // A missing field and an empty one are different scopes.
@@ -128,7 +132,8 @@ pub fn chain(scope: &ChainScope<'_>, prompt: &[u8]) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    const SCOPE: ChainScope<'_> = ChainScope { model: "m", adapter: None, cache_salt: None };
+    const SCOPE: ChainScope<'_> =
+        ChainScope { stream: 0, model: "m", adapter: None, cache_salt: None };
 
     fn prompt(len: usize) -> Vec<u8> {
         (0..len).map(|i| (i * 31 % 251) as u8).collect()
@@ -160,13 +165,14 @@ mod tests {
             assert_ne!(xx[0], xx[1]);
         }
 
-        fn model_adapter_and_salt_never_mix() {
+        fn stream_model_adapter_and_salt_never_mix() {
             let scopes = [
-                ChainScope { model: "ab", adapter: None, cache_salt: None },
-                ChainScope { model: "a", adapter: Some("b"), cache_salt: None },
-                ChainScope { model: "a", adapter: None, cache_salt: Some("b") },
-                ChainScope { model: "ab", adapter: Some(""), cache_salt: None },
-                ChainScope { model: "ab", adapter: None, cache_salt: Some("") },
+                ChainScope { model: "ab", ..SCOPE },
+                ChainScope { stream: 1, model: "ab", ..SCOPE },
+                ChainScope { model: "a", adapter: Some("b"), ..SCOPE },
+                ChainScope { model: "a", cache_salt: Some("b"), ..SCOPE },
+                ChainScope { model: "ab", adapter: Some(""), ..SCOPE },
+                ChainScope { model: "ab", cache_salt: Some(""), ..SCOPE },
             ];
             let mut roots: Vec<u64> = scopes.iter().map(ChainScope::root).collect();
             roots.sort_unstable();
@@ -176,7 +182,7 @@ mod tests {
 
         fn hashes_are_the_same_on_every_build() {
             // Agent (64 bits) and filter (wasm32) must agree for ever: a change here voids every table.
-            assert_eq!(chain(&SCOPE, &prompt(256)), [7_562_655_521_091_067_441, 791_393_775_150_023_589]);
+            assert_eq!(chain(&SCOPE, &prompt(256)), [16_719_244_780_792_918_523, 10_245_937_047_847_035_547]);
         }
     }
 

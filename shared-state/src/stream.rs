@@ -12,10 +12,13 @@
 //! at their own pace and resume. An operation's tag and length come first: a reader skips
 //! operations that it does not know.
 
+use crate::block::{Block, BlockList, Tier};
 use crate::endpoint::{EndpointId, EndpointRecord, Load};
+use crate::model::ModelRecord;
 use crate::wire::{Reader, WireError, Writer, seal, unseal};
+use std::sync::Arc;
 
-const MAGIC: u32 = u32::from_le_bytes(*b"WRS1");
+const MAGIC: u32 = u32::from_le_bytes(*b"WRS2");
 const MAX_OP_BYTES: usize = 1 << 20;
 
 /// A page never grows much beyond this: larger bodies cost Envoy's main thread more than they save.
@@ -63,6 +66,32 @@ pub enum AgentOp {
         /// What it said.
         load: Load,
     },
+    /// A precise endpoint holds these blocks.
+    Store {
+        /// Whose.
+        id: EndpointId,
+        /// In which tier.
+        tier: Tier,
+        /// When its engine told, by the engine's clock, in ms since 1970; 0 = long ago.
+        at_ms: u64,
+        /// In prompt order.
+        blocks: Arc<[Block]>,
+    },
+    /// It holds these no longer.
+    Evict {
+        /// Whose.
+        id: EndpointId,
+        /// In which tier.
+        tier: Tier,
+        /// When its engine told; 0 = long ago.
+        at_ms: u64,
+        /// Chain hashes.
+        hashes: Arc<[u64]>,
+    },
+    /// A model exists, with all its fields.
+    Model(Arc<ModelRecord>),
+    /// A model is gone.
+    RemoveModel(String),
 }
 
 /// One answer of the agent.
@@ -80,6 +109,14 @@ impl AgentOp {
     /// Upper bound of the encoded size in bytes, for cutting pages.
     #[must_use]
     pub fn size_hint(&self) -> usize {
+        // The large ones without writing them.
+        match self {
+            Self::Store { blocks, .. } => {
+                return blocks.len().saturating_mul(12).saturating_add(32);
+            }
+            Self::Evict { hashes, .. } => return hashes.len().saturating_mul(8).saturating_add(32),
+            _ => {}
+        }
         let mut w = Writer::new();
         self.write(&mut w);
         w.len()
@@ -101,6 +138,28 @@ impl AgentOp {
                 body.u32(*age_ms);
                 load.write(&mut body);
                 3
+            }
+            Self::Store { id, tier, at_ms, blocks } => {
+                body.u64(id.0);
+                body.u8(tier.code());
+                body.u64(*at_ms);
+                BlockList::Slice(blocks).write(&mut body);
+                4
+            }
+            Self::Evict { id, tier, at_ms, hashes } => {
+                body.u64(id.0);
+                body.u8(tier.code());
+                body.u64(*at_ms);
+                body.hashes(hashes.iter().copied());
+                5
+            }
+            Self::Model(record) => {
+                record.write(&mut body);
+                6
+            }
+            Self::RemoveModel(name) => {
+                body.text(name);
+                7
             }
         };
         w.u8(tag);
@@ -124,6 +183,20 @@ impl AgentOp {
                 age_ms: body.u32()?,
                 load: Load::read(&mut body)?,
             },
+            4 => Self::Store {
+                id: EndpointId(body.u64()?),
+                tier: Tier::read(&mut body)?,
+                at_ms: body.u64()?,
+                blocks: BlockList::read(&mut body)?.to_vec().into(),
+            },
+            5 => Self::Evict {
+                id: EndpointId(body.u64()?),
+                tier: Tier::read(&mut body)?,
+                at_ms: body.u64()?,
+                hashes: body.hashes()?.iter().collect(),
+            },
+            6 => Self::Model(Arc::new(ModelRecord::read(&mut body)?)),
+            7 => Self::RemoveModel(body.text()?.to_owned()),
             _ => return Ok(None),
         };
         Ok(Some(op))
@@ -202,6 +275,20 @@ mod tests {
                     age_ms: 40,
                     load: Load { waiting: Some(3.0), running: None, kv_usage: Some(0.9) },
                 },
+                AgentOp::Store {
+                    id: EndpointId(7),
+                    tier: Tier::Any,
+                    at_ms: 8,
+                    blocks: [Block { hash: 1, tokens: 30 }, Block { hash: 2, tokens: 61 }].into(),
+                },
+                AgentOp::Evict {
+                    id: EndpointId(7),
+                    tier: Tier::Device,
+                    at_ms: 9,
+                    hashes: [1].into(),
+                },
+                AgentOp::Model(Arc::new(crate::model::sample())),
+                AgentOp::RemoveModel("tiny".into()),
             ],
         }
     }
@@ -216,7 +303,7 @@ mod tests {
 
         fn a_cut_or_changed_page_is_refused() {
             let bytes = page().encode();
-            for len in 0..bytes.len() {
+            for len in (0..bytes.len()).step_by(7) {
                 assert!(Page::decode(&bytes[..len]).is_err(), "cut at {len}");
             }
         }

@@ -125,6 +125,13 @@ impl<'a> Reader<'a> {
         core::str::from_utf8(self.bytes(len)?).map_err(|_| WireError::NotUtf8 { at })
     }
 
+    /// A long text with its length in four bytes before it.
+    pub fn text(&mut self) -> Result<&'a str, WireError> {
+        let at = self.at;
+        let len = self.u32()? as usize;
+        core::str::from_utf8(self.bytes(len)?).map_err(|_| WireError::NotUtf8 { at })
+    }
+
     /// A run of `u64`s with its count in four bytes before it. Nothing is copied.
     pub fn hashes(&mut self) -> Result<Hashes<'a>, WireError> {
         let at = self.at;
@@ -246,6 +253,12 @@ impl Writer {
         let kept = value.as_bytes().get(..end).unwrap_or_default();
         self.u16(u16::try_from(kept.len()).unwrap_or(u16::MAX));
         self.bytes(kept);
+    }
+
+    /// A long text with its length before it.
+    pub fn text(&mut self, value: &str) {
+        self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
+        self.bytes(value.as_bytes());
     }
 
     /// A run of hashes with its count before it.

@@ -1,9 +1,10 @@
 //! What the agent tells Envoy: the stream's table, and the hosts of the cluster.
 //!
-//! [`table`] and [`snapshot`] are the stream, [`membership`] the order in which endpoints come and
+//! [`table`], [`held`] and [`snapshot`] are the stream, [`membership`] the order in which endpoints come and
 //! go, [`eds`] the cluster's hosts. [`Publisher`] is what the servers read and the fleet writes.
 
 pub mod eds;
+pub mod held;
 pub mod membership;
 pub mod snapshot;
 pub mod table;

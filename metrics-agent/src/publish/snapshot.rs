@@ -109,6 +109,8 @@ mod tests {
             availability: Availability::Ready,
             block_tokens: 0,
             kv_blocks: 0,
+            precise: false,
+            lower_tier_percent: 0,
             labels: vec![("k".into(), "v".repeat(label_bytes))],
         });
     }

@@ -1,20 +1,24 @@
 //! The table that the stream publishes, and the log of what changed in it.
 //!
-//! Endpoints that come, change or go are numbered and logged. Loads are not: a reader wants only
+//! Endpoints and models that come, change or go, and what precise endpoints store and evict, are
+//! numbered and logged. Loads are not: a reader wants only
 //! the newest of each endpoint, so a row remembers the number of its last load, and a delta picks
-//! the rows with a number that the reader has not seen. That bounds the log by what operators and
-//! faults do, not by the rate of scrapes.
+//! the rows with a number that the reader has not seen: the log is not filled by scrapes.
 
+use super::held::{BLOCKS_PER_OPERATION, Following, Held, Period, effective};
 use crate::scrape::health::Measured;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
+use warmroute_shared_state::block::{Block, Tier};
 use warmroute_shared_state::endpoint::{EndpointId, EndpointRecord};
+use warmroute_shared_state::model::ModelRecord;
 use warmroute_shared_state::stream::{AgentOp, PAGE_BYTES, Page, PageKind, Position};
 
 /// Changes that the log holds at most.
-pub const LOG_CHANGES: usize = 4096;
+pub const LOG_CHANGES: usize = 1 << 16;
 /// Bytes that the log's changes may have together.
-pub const LOG_BYTES: usize = 8 << 20;
+pub const LOG_BYTES: usize = 16 << 20;
 
 /// An operation before its age is known: that is the page's, when it is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +29,32 @@ pub enum Operation {
     Remove(EndpointId),
     /// The newest load of an endpoint.
     Load(EndpointId, Measured),
+    /// A precise endpoint stored blocks.
+    Store {
+        /// Whose.
+        id: EndpointId,
+        /// Where.
+        tier: Tier,
+        /// When its engine told, in ms since 1970; 0 = long ago.
+        at_ms: u64,
+        /// Which.
+        blocks: Arc<[Block]>,
+    },
+    /// A precise endpoint evicted blocks.
+    Evict {
+        /// Whose.
+        id: EndpointId,
+        /// Where.
+        tier: Tier,
+        /// When its engine told, in ms since 1970.
+        at_ms: u64,
+        /// Which.
+        hashes: Arc<[u64]>,
+    },
+    /// A model exists.
+    Model(Arc<ModelRecord>),
+    /// A model is gone.
+    RemoveModel(String),
 }
 
 impl Operation {
@@ -39,6 +69,14 @@ impl Operation {
                 let age_ms = u32::try_from(age).unwrap_or(u32::MAX);
                 AgentOp::Load { id: *id, age_ms, load: measured.load }
             }
+            Self::Store { id, tier, at_ms, blocks } => {
+                AgentOp::Store { id: *id, tier: *tier, at_ms: *at_ms, blocks: Arc::clone(blocks) }
+            }
+            Self::Evict { id, tier, at_ms, hashes } => {
+                AgentOp::Evict { id: *id, tier: *tier, at_ms: *at_ms, hashes: Arc::clone(hashes) }
+            }
+            Self::Model(model) => AgentOp::Model(Arc::clone(model)),
+            Self::RemoveModel(name) => AgentOp::RemoveModel(name.clone()),
         }
     }
 }
@@ -77,6 +115,10 @@ pub struct Table {
     /// Number of the newest change of the log, 0 if there was none.
     last_change: u64,
     rows: BTreeMap<EndpointId, Row>,
+    /// What precise endpoints hold, also of those that are not announced yet.
+    held: BTreeMap<EndpointId, Held>,
+    periods: u64,
+    models: BTreeMap<String, Arc<ModelRecord>>,
     log: VecDeque<Entry>,
     log_bytes: usize,
 }
@@ -91,6 +133,9 @@ impl Table {
             floor: 0,
             last_change: 0,
             rows: BTreeMap::new(),
+            held: BTreeMap::new(),
+            periods: 0,
+            models: BTreeMap::new(),
             log: VecDeque::new(),
             log_bytes: 0,
         }
@@ -102,27 +147,123 @@ impl Table {
         Position { epoch: self.epoch, seq: self.seq }
     }
 
-    /// Endpoints and their last loads, by identity.
-    pub fn rows(&self) -> impl Iterator<Item = (&EndpointRecord, Option<Measured>)> {
-        self.rows.values().map(|row| (&row.record, row.load.map(|(_, measured)| measured)))
+    /// Endpoints as the stream tells them and their last loads, by identity.
+    pub fn rows(&self) -> impl Iterator<Item = (EndpointRecord, Option<Measured>)> {
+        self.rows.values().map(|row| {
+            let held = self.held.get(&row.record.id);
+            (effective(&row.record, held), row.load.map(|(_, measured)| measured))
+        })
     }
 
-    /// Adds an endpoint or replaces its fields. An endpoint that is told as it is changes nothing.
+    /// Adds an endpoint or replaces its fields. An endpoint that is told as it is changes nothing. With another
+    /// generation than before, what it held is forgotten until a new period begins.
     pub fn put(&mut self, record: EndpointRecord) {
-        match self.rows.get_mut(&record.id) {
+        let id = record.id;
+        let fresh = match self.rows.get_mut(&id) {
             Some(row) if row.record == record => return,
-            Some(row) => row.record = record.clone(),
-            None => {
-                self.rows.insert(record.id, Row { record: record.clone(), load: None });
+            Some(row) => {
+                if row.record.generation != record.generation {
+                    self.held.remove(&id);
+                }
+                row.record = record;
+                false
             }
+            None => {
+                self.rows.insert(id, Row { record, load: None });
+                true
+            }
+        };
+        self.tell_endpoint(id);
+        if fresh {
+            let held = self.held.get(&id).map(|held| held.operations(id)).unwrap_or_default();
+            held.into_iter().for_each(|operation| self.push(operation));
         }
-        self.push(Operation::Endpoint(record));
     }
 
-    /// Takes an endpoint out.
+    fn tell_endpoint(&mut self, id: EndpointId) {
+        if let Some(row) = self.rows.get(&id) {
+            let told = effective(&row.record, self.held.get(&id));
+            self.push(Operation::Endpoint(told));
+        }
+    }
+
+    /// Takes an endpoint out, with what it held.
     pub fn remove(&mut self, id: EndpointId) {
+        self.held.remove(&id);
         if self.rows.remove(&id).is_some() {
             self.push(Operation::Remove(id));
+        }
+    }
+
+    /// From now on the endpoint's events are followed like this, and all that was told of it before is void.
+    /// The endpoint need not be announced yet.
+    pub fn begin(&mut self, id: EndpointId, following: Following) -> Period {
+        self.periods = self.periods.saturating_add(1);
+        let period = Period(self.periods);
+        self.held.insert(id, Held::new(period, following));
+        self.tell_endpoint(id);
+        period
+    }
+
+    /// The endpoint told in this period that it holds these blocks.
+    pub fn store(
+        &mut self,
+        id: EndpointId,
+        period: Period,
+        tier: Tier,
+        at_ms: u64,
+        blocks: &[Block],
+    ) {
+        let Some(held) = self.held.get_mut(&id).filter(|held| held.period == period) else {
+            return;
+        };
+        held.store(tier, blocks);
+        if self.rows.contains_key(&id) {
+            for blocks in blocks.chunks(BLOCKS_PER_OPERATION) {
+                self.push(Operation::Store { id, tier, at_ms, blocks: blocks.into() });
+            }
+        }
+    }
+
+    /// The endpoint told in this period that these blocks are gone.
+    pub fn evict(
+        &mut self,
+        id: EndpointId,
+        period: Period,
+        tier: Tier,
+        at_ms: u64,
+        hashes: &[u64],
+    ) {
+        let Some(held) = self.held.get_mut(&id).filter(|held| held.period == period) else {
+            return;
+        };
+        held.evict(tier, hashes);
+        if self.rows.contains_key(&id) {
+            for hashes in hashes.chunks(BLOCKS_PER_OPERATION) {
+                self.push(Operation::Evict { id, tier, at_ms, hashes: hashes.into() });
+            }
+        }
+    }
+
+    /// Whether the endpoint is followed without a gap, and how many blocks its device holds.
+    #[must_use]
+    pub fn held(&self, id: EndpointId) -> (bool, usize) {
+        self.held.get(&id).map_or((false, 0), |held| (held.is_precise(), held.len()))
+    }
+
+    /// These models exist, and no others.
+    pub fn set_models(&mut self, models: Vec<ModelRecord>) {
+        let mut before = std::mem::take(&mut self.models);
+        for model in models {
+            let name = model.name.clone();
+            let model = Arc::new(model);
+            if before.remove(&name).as_ref() != Some(&model) {
+                self.push(Operation::Model(Arc::clone(&model)));
+            }
+            self.models.insert(name, model);
+        }
+        for name in before.into_keys() {
+            self.push(Operation::RemoveModel(name));
         }
     }
 
@@ -196,15 +337,19 @@ impl Table {
         Delta::Page(Page { position, kind: PageKind::Delta { from_seq: from.seq }, ops })
     }
 
-    /// Everything there is, endpoint by endpoint, each followed by its load.
+    /// Everything there is: models, then endpoint by endpoint, each followed by its load and its blocks.
     #[must_use]
     pub fn everything(&self) -> Vec<Operation> {
         let mut all = Vec::with_capacity(self.rows.len().saturating_mul(2));
+        all.extend(self.models.values().map(|model| Operation::Model(Arc::clone(model))));
         for row in self.rows.values() {
-            all.push(Operation::Endpoint(row.record.clone()));
+            let id = row.record.id;
+            let held = self.held.get(&id);
+            all.push(Operation::Endpoint(effective(&row.record, held)));
             if let Some((_, measured)) = row.load {
-                all.push(Operation::Load(row.record.id, measured));
+                all.push(Operation::Load(id, measured));
             }
+            all.extend(held.into_iter().flat_map(|held| held.operations(id)));
         }
         all
     }

@@ -22,7 +22,7 @@ fn generation(reader: &Reader) -> u64 {
 #[tokio::test]
 async fn a_good_engine_is_described_in_full() {
     let (_folder, _engine, _agent, reader) = one(good(1_700_000_000, 7)).await;
-    let Row { record, load } = reader.get("a").unwrap();
+    let Row { record, load, .. } = reader.get("a").unwrap();
     assert_eq!((record.block_tokens, record.kv_blocks), (16, 1000));
     assert_eq!(record.generation, 1_700_000_000_000 << 16);
     let expected = Load { waiting: Some(7.0), running: Some(2.0), kv_usage: Some(0.5) };

@@ -4,13 +4,18 @@ use crate::http;
 use crate::run::LIMIT;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use warmroute_shared_state::block::Tier;
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
+use warmroute_shared_state::model::ModelRecord;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) record: EndpointRecord,
     pub(crate) load: Option<Load>,
+    /// Tokens by tier and hash.
+    pub(crate) blocks: BTreeMap<(Tier, u64), u32>,
 }
 
 impl Row {
@@ -28,12 +33,19 @@ pub(crate) struct Reader {
     server: SocketAddr,
     pub(crate) position: Option<Position>,
     pub(crate) rows: BTreeMap<EndpointId, Row>,
+    pub(crate) models: BTreeMap<String, Arc<ModelRecord>>,
     pub(crate) snapshots: usize,
 }
 
 impl Reader {
     pub(crate) fn new(server: SocketAddr) -> Self {
-        Self { server, position: None, rows: BTreeMap::new(), snapshots: 0 }
+        Self {
+            server,
+            position: None,
+            rows: BTreeMap::new(),
+            models: BTreeMap::new(),
+            snapshots: 0,
+        }
     }
 
     /// The endpoint of this name.
@@ -62,6 +74,7 @@ impl Reader {
         };
         self.snapshots += 1;
         self.rows.clear();
+        self.models.clear();
         let mut ops = self.apply(&first);
         for n in 1..pages {
             let page = self.fetch(n, 0).await.expect("a page");
@@ -82,8 +95,13 @@ impl Reader {
         for op in &page.ops {
             match op {
                 AgentOp::Endpoint(record) => {
-                    let load = self.rows.get(&record.id).and_then(|row| row.load);
-                    self.rows.insert(record.id, Row { record: record.clone(), load });
+                    let known = self.rows.get(&record.id);
+                    let load = known.and_then(|row| row.load);
+                    // A new generation voids what the endpoint held.
+                    let same = |known: &&Row| known.record.generation == record.generation;
+                    let blocks =
+                        known.filter(same).map(|row| row.blocks.clone()).unwrap_or_default();
+                    self.rows.insert(record.id, Row { record: record.clone(), load, blocks });
                 }
                 AgentOp::Remove(id) => {
                     self.rows.remove(id).expect("a known endpoint is removed");
@@ -91,6 +109,18 @@ impl Reader {
                 AgentOp::Load { id, load, .. } => {
                     self.rows.get_mut(id).expect("load of a known endpoint").load = Some(*load);
                 }
+                AgentOp::Store { id, tier, blocks, .. } => {
+                    let row = self.rows.get_mut(id).expect("blocks of a known endpoint");
+                    row.blocks.extend(blocks.iter().map(|b| ((*tier, b.hash), b.tokens)));
+                }
+                AgentOp::Evict { id, tier, hashes, .. } => {
+                    let row = self.rows.get_mut(id).expect("blocks of a known endpoint");
+                    hashes.iter().for_each(|hash| drop(row.blocks.remove(&(*tier, *hash))));
+                }
+                AgentOp::Model(model) => {
+                    self.models.insert(model.name.clone(), Arc::clone(model));
+                }
+                AgentOp::RemoveModel(name) => drop(self.models.remove(name)),
             }
         }
         self.position = Some(page.position);

@@ -12,6 +12,8 @@ fn record(n: u16) -> EndpointRecord {
         availability: Availability::Ready,
         block_tokens: 16,
         kv_blocks: 100,
+        precise: false,
+        lower_tier_percent: 0,
         labels: Vec::new(),
     }
 }
@@ -25,6 +27,8 @@ fn load(waiting: f32, at: Instant) -> Measured {
 struct Mirror {
     position: Position,
     rows: BTreeMap<EndpointId, (EndpointRecord, Option<Load>)>,
+    blocks: BTreeMap<(EndpointId, Tier, u64), u32>,
+    models: BTreeMap<String, Arc<ModelRecord>>,
 }
 
 impl Mirror {
@@ -35,10 +39,32 @@ impl Mirror {
         for op in &page.ops {
             match op {
                 AgentOp::Endpoint(record) => {
-                    let load = self.rows.get(&record.id).and_then(|(_, load)| *load);
+                    let known = self.rows.get(&record.id);
+                    let load = known.and_then(|(_, load)| *load);
+                    if known.is_some_and(|(known, _)| known.generation != record.generation) {
+                        self.blocks.retain(|(id, ..), _| *id != record.id);
+                    }
                     self.rows.insert(record.id, (record.clone(), load));
                 }
-                AgentOp::Remove(id) => assert!(self.rows.remove(id).is_some()),
+                AgentOp::Remove(id) => {
+                    assert!(self.rows.remove(id).is_some());
+                    self.blocks.retain(|(of, ..), _| of != id);
+                }
+                AgentOp::Store { id, tier, blocks, .. } => {
+                    assert!(self.rows.contains_key(id));
+                    for block in blocks.iter() {
+                        self.blocks.insert((*id, *tier, block.hash), block.tokens);
+                    }
+                }
+                AgentOp::Evict { id, tier, hashes, .. } => {
+                    hashes.iter().for_each(|hash| {
+                        self.blocks.remove(&(*id, *tier, *hash));
+                    });
+                }
+                AgentOp::Model(model) => {
+                    self.models.insert(model.name.clone(), Arc::clone(model));
+                }
+                AgentOp::RemoveModel(name) => assert!(self.models.remove(name).is_some()),
                 AgentOp::Load { id, load, .. } => {
                     self.rows.get_mut(id).expect("load of a known endpoint").1 = Some(*load);
                 }
@@ -48,8 +74,19 @@ impl Mirror {
     }
 
     fn of(table: &Table) -> Self {
-        let rows = table.rows().map(|(r, m)| (r.id, (r.clone(), m.map(|m| m.load)))).collect();
-        Self { position: table.position(), rows }
+        let rows = table.rows().map(|(r, m)| (r.id, (r, m.map(|m| m.load)))).collect();
+        let mut all = Self { position: table.position(), rows, ..Self::default() };
+        all.models = table.models.clone();
+        for (id, held) in &table.held {
+            for operation in held.operations(*id) {
+                if let Operation::Store { id, tier, blocks, .. } = operation
+                    && all.rows.contains_key(&id)
+                {
+                    all.blocks.extend(blocks.iter().map(|b| ((id, tier, b.hash), b.tokens)));
+                }
+            }
+        }
+        all
     }
 }
 
@@ -119,14 +156,14 @@ fn changes_are_told_apart_from_loads() {
 fn positions_that_are_not_in_the_log_are_out_of_reach() {
     let now = Instant::now();
     let mut table = Table::new(9);
-    for n in 0..=u16::try_from(LOG_CHANGES).unwrap() {
-        table.put(record(n));
+    for n in 0..=u32::try_from(LOG_CHANGES).unwrap() {
+        table.put(EndpointRecord { kv_blocks: n, ..record(1) });
     }
     let at = |epoch, seq| table.delta(Position { epoch, seq }, now);
     assert_eq!(at(9, 0), Delta::OutOfReach, "one change was lost");
     assert!(matches!(at(9, 1), Delta::Page(_)));
     assert_eq!(at(8, 1), Delta::OutOfReach);
-    assert_eq!(at(9, 5000), Delta::OutOfReach);
+    assert_eq!(at(9, LOG_CHANGES as u64 + 2), Delta::OutOfReach);
 }
 
 #[test]
@@ -153,7 +190,7 @@ fn a_large_delta_is_cut_into_pages_that_end_where_a_snapshot_would() {
 #[test]
 fn the_log_is_bounded_in_bytes() {
     let mut table = Table::new(9);
-    for n in 0..400 {
+    for n in 0..600 {
         let mut large = record(n);
         large.labels = vec![("k".into(), "v".repeat(60_000))];
         table.put(large);
@@ -162,20 +199,70 @@ fn the_log_is_bounded_in_bytes() {
     assert!(table.floor > 0);
 }
 
+#[test]
+fn a_new_period_or_generation_voids_what_was_held() {
+    let id = EndpointId(1);
+    let blocks = [Block { hash: 7, tokens: 30 }];
+    let mut table = Table::new(9);
+    let early = table.begin(id, Following { precise: true, lower_tier_percent: 0 });
+    table.store(id, early, Tier::Device, 0, &blocks);
+    assert_eq!(table.held(id), (true, 1), "before it is announced");
+    table.put(record(1));
+    let told = |table: &Table| table.rows().next().map(|(r, _)| (r.generation, r.precise)).unwrap();
+    let first = told(&table);
+    assert!(first.1);
+    assert_eq!(Mirror::of(&table).blocks.len(), 1);
+
+    let late = table.begin(id, Following { precise: true, lower_tier_percent: 0 });
+    assert_ne!(told(&table).0, first.0);
+    assert_eq!(table.held(id), (true, 0));
+    table.store(id, early, Tier::Device, 0, &blocks);
+    assert_eq!(table.held(id), (true, 0), "of a period that is over");
+    table.store(id, late, Tier::Device, 0, &blocks);
+    assert_eq!(table.held(id), (true, 1));
+
+    table.put(EndpointRecord { generation: 2, ..record(1) });
+    assert_eq!(table.held(id), (false, 0), "the engine restarted: its events are not followed yet");
+    table.store(id, late, Tier::Device, 0, &blocks);
+    assert_eq!(table.held(id), (false, 0));
+    assert!(!told(&table).1);
+}
+
 proptest::proptest! {
     #[test]
     fn a_reader_at_any_pace_ends_with_the_same_table(
-        steps in proptest::collection::vec((0u8..4, 0u16..5, 0u8..3), 0..120)
+        steps in proptest::collection::vec((0u8..9, 0u16..5, 0u8..3), 0..160)
     ) {
         let start = Instant::now();
         let mut table = Table::new(9);
         let mut mirror = Mirror { position: table.position(), ..Mirror::default() };
+        let mut periods: BTreeMap<u16, Vec<Period>> = BTreeMap::new();
         for (n, (what, who, value)) in (0u64..).zip(steps) {
             let now = start + Duration::from_millis(n);
+            let id = EndpointId(who.into());
+            let known = periods.entry(who).or_default();
+            // Not always of the newest period: what is told late must change nothing.
+            let period = known.iter().rev().nth((n % 3 / 2) as usize).copied();
+            let tier = if value == 2 { Tier::Any } else { Tier::Device };
             match what {
                 0 => table.put(EndpointRecord { generation: value.into(), ..record(who) }),
                 1 => table.remove(EndpointId(who.into())),
                 2 => table.set_load(EndpointId(who.into()), load(value.into(), now)),
+                3 => known.push(table.begin(id, Following { precise: value > 0, lower_tier_percent: 80 })),
+                4 | 5 => if let Some(period) = period {
+                    let blocks: Vec<Block> = (0..n % 6)
+                        .map(|k| Block { hash: k + u64::from(value), tokens: u32::from(who) + 1 })
+                        .collect();
+                    table.store(id, period, tier, n, &blocks);
+                },
+                6 => if let Some(period) = period {
+                    table.evict(id, period, tier, n, &[n % 6, n % 5]);
+                },
+                7 => table.set_models(vec![ModelRecord {
+                    name: format!("m{who}"),
+                    stream: value.into(),
+                    ..ModelRecord::default()
+                }]),
                 _ => {
                     if let Delta::Page(page) = table.delta(mirror.position, now) {
                         mirror.apply(&Page::decode(&page.encode()).unwrap());

@@ -1,0 +1,114 @@
+//! What one endpoint is known to hold, by its KV events, as the stream tells it.
+
+use super::table::Operation;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use warmroute_shared_state::block::{Block, Tier};
+use warmroute_shared_state::endpoint::{EndpointId, EndpointRecord};
+
+/// Blocks that one operation carries at most.
+pub const BLOCKS_PER_OPERATION: usize = 4096;
+
+/// Chain hashes are well mixed already: no second hashing.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct OwnHash(u64);
+
+impl Hasher for OwnHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxhash_rust::xxh3::xxh3_64_with_seed(bytes, self.0);
+    }
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+type Blocks = HashMap<u64, u32, BuildHasherDefault<OwnHash>>;
+
+/// How an endpoint's events are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Following {
+    /// They come, and none is missing.
+    pub precise: bool,
+    /// Worth of a block in a slower tier, in percent; 0 = the endpoint has none.
+    pub lower_tier_percent: u8,
+}
+
+/// One period of following an endpoint's events: what is told of one says nothing of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period(pub(super) u64);
+
+/// Blocks of one endpoint in one period.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) period: Period,
+    following: Following,
+    device: Blocks,
+    any: Blocks,
+}
+
+impl Held {
+    pub(super) fn new(period: Period, following: Following) -> Self {
+        Self { period, following, device: Blocks::default(), any: Blocks::default() }
+    }
+
+    /// How many blocks the device holds.
+    pub(super) fn len(&self) -> usize {
+        self.device.len()
+    }
+
+    pub(super) fn is_precise(&self) -> bool {
+        self.following.precise
+    }
+
+    fn tier(&mut self, tier: Tier) -> &mut Blocks {
+        match tier {
+            Tier::Device => &mut self.device,
+            Tier::Any => &mut self.any,
+        }
+    }
+
+    pub(super) fn store(&mut self, tier: Tier, blocks: &[Block]) {
+        let held = self.tier(tier);
+        held.extend(blocks.iter().map(|block| (block.hash, block.tokens)));
+    }
+
+    pub(super) fn evict(&mut self, tier: Tier, hashes: &[u64]) {
+        let held = self.tier(tier);
+        for hash in hashes {
+            held.remove(hash);
+        }
+    }
+
+    /// All of it, as operations.
+    pub(super) fn operations(&self, id: EndpointId) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        for (tier, held) in [(Tier::Device, &self.device), (Tier::Any, &self.any)] {
+            let blocks: Vec<Block> =
+                held.iter().map(|(hash, tokens)| Block { hash: *hash, tokens: *tokens }).collect();
+            operations.extend(blocks.chunks(BLOCKS_PER_OPERATION).map(|blocks| Operation::Store {
+                id,
+                tier,
+                at_ms: 0,
+                blocks: Arc::from(blocks),
+            }));
+        }
+        operations
+    }
+}
+
+/// The endpoint's record as the stream tells it: a new period voids what the endpoint held.
+pub(super) fn effective(record: &EndpointRecord, held: Option<&Held>) -> EndpointRecord {
+    let mut record = record.clone();
+    if let Some(held) = held {
+        let seed = record.generation;
+        record.generation =
+            xxhash_rust::xxh3::xxh3_64_with_seed(&held.period.0.to_le_bytes(), seed);
+        record.precise = held.following.precise;
+        record.lower_tier_percent = held.following.lower_tier_percent;
+    }
+    record
+}
