@@ -1,7 +1,9 @@
 //! Engines' KV cache events: from sockets to changes of the byte index.
 //!
 //! - [`event`]: what engines tell; [`decode`] (over [`msgpack`]) reads it from any encoding.
+//! - [`sequence`] follows the numbers of batches: gaps, replays, restarts.
 
 pub mod decode;
 pub mod event;
 pub mod msgpack;
+pub mod sequence;
