@@ -19,6 +19,7 @@ pub mod api;
 pub mod engine;
 pub mod kv_events;
 pub mod metrics;
+pub mod model_folder;
 pub mod replica;
 pub mod tokens;
 

@@ -2,11 +2,12 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use engine_sim::admin::fleet::Fleet;
 use engine_sim::api::ApiConfig;
 use engine_sim::engine::EngineConfig;
@@ -19,23 +20,27 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Simulated vLLM replicas for tests: many in one process, one port each, on 127.0.0.1.
 ///
 /// Once every port is open, one JSON line goes to stdout:
-/// {"ready":true,"admin":"127.0.0.1:9100","replicas":["127.0.0.1:9101", …]}
+/// {"ready":true,"admin":"127.0.0.1:9100","replicas":["127.0.0.1:9101", …],"kv_events":[[EVENTS,REPLAY], …]}
 ///
 /// Each replica serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /metrics, /health,
-/// /ping, /version, /load and /reset_prefix_cache as vLLM 0.32 does. A request field `sim_reply_tokens`
+/// /ping, /version, /load, /kv_event_sources and /reset_prefix_cache as vLLM 0.32 does. A request field `sim_reply_tokens`
 /// ends an answer before max_tokens. Answers carry x-sim-endpoint (who answered) and
 /// x-sim-cached-tokens (prompt tokens it held when the request came).
 ///
 /// The admin port takes GET /state?requests=N, POST /faults {"replica":0,"fault":"die"}, POST /reset,
-/// POST /occupy {"replica":0,"fraction":0.95}, POST /replicas {"port":0} and DELETE /replicas/N.
+/// POST /occupy {"replica":0,"fraction":0.95}, POST /replicas {"port":0}, DELETE /replicas/N and
+/// POST /flood {"replica":0,"blocks_per_s":20000,"seconds":5}.
 /// Faults: none die hang error reset drain refuse crash_midstream crash_midstream_silent restart
 /// metrics_drop metrics_blank metrics_500 metrics_freeze metrics_truncate metrics_old_names
-/// metrics_nan metrics_hang; `error` takes status and count, `reset` after_tokens and count.
+/// metrics_nan metrics_hang events_drop events_gap events_stop replay_off replay_silent; `error` takes status and count, `reset` after_tokens and count,
+/// `events_drop` and `events_gap` count.
 ///
 /// SIGTERM and SIGINT end the process at once, with exit code 0.
 #[derive(Parser)]
-#[command(version, verbatim_doc_comment)]
+#[command(version, verbatim_doc_comment, args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Replicas to start; ignored with --ports
     #[arg(long, default_value_t = 4)]
     replicas: u16,
@@ -125,6 +130,15 @@ struct Args {
     threads: usize,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Write the simulated model's tokenizer.json, tokenizer_config.json and chat_template.jinja, and end
+    ModelFolder {
+        /// Where to; made if it is missing
+        folder: PathBuf,
+    },
+}
+
 impl Args {
     fn config(&self) -> Result<SimConfig, String> {
         let usable = self.num_blocks.saturating_sub(1).saturating_mul(self.block_size);
@@ -194,6 +208,15 @@ impl Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(Command::ModelFolder { folder }) = &args.command {
+        return match engine_sim::model_folder::write(folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("engine-sim: {} cannot be written: {error}", folder.display());
+                ExitCode::FAILURE
+            }
+        };
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(args.threads.max(1))
         .enable_all()

@@ -63,11 +63,32 @@ fn help_names_every_fault() {
         "restart",
         "metrics_drop",
         "metrics_freeze",
+        "events_drop",
+        "events_gap",
+        "events_stop",
+        "replay_off",
+        "replay_silent",
+        "/flood",
         "/occupy",
         "/state",
         "--time-scale",
         "x-sim-cached-tokens",
     ] {
         assert!(help.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn writes_the_model_folder_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("model");
+    let output = start(&["model-folder", target.to_str().unwrap()]).wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
+    let sizes = names.map(|name| std::fs::metadata(target.join(name)).unwrap().len());
+    assert!(sizes.iter().all(|&size| size > 100), "{sizes:?}");
+    for name in &names[..2] {
+        let text = std::fs::read_to_string(target.join(name)).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap();
     }
 }

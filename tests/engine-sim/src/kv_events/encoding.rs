@@ -54,6 +54,7 @@ pub fn encode(at: f64, events: &[Event], encoding: Encoding, hashes: Hashes) -> 
 }
 
 /// A buffer in memory takes whatever is written.
+#[allow(clippy::needless_pass_by_value, reason = "it takes a write's result as it comes")]
 fn sure<T>(result: Result<T, ValueWriteError<Infallible>>) {
     match result {
         Ok(_) => {}

@@ -27,7 +27,7 @@ pub enum Fate {
 
 impl EventFaults {
     /// The fate of the next batch, counted down.
-    pub fn next(&mut self) -> Fate {
+    pub fn take(&mut self) -> Fate {
         for (left, fate) in [(&mut self.drop, Fate::Dropped), (&mut self.lose, Fate::Lost)] {
             if let Some(fewer) = left.checked_sub(1) {
                 *left = fewer;

@@ -45,7 +45,7 @@ impl Line {
         let mut numbered = lock(&self.0);
         let seq = numbered.next;
         numbered.next += 1;
-        let fate = numbered.faults.next();
+        let fate = numbered.faults.take();
         let emission = Emission { seq, at: unix_now(), made: Instant::now(), fate, events };
         // A publisher that was closed has no listeners either.
         let _ = numbered.to.try_send(emission);

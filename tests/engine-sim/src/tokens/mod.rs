@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The vocabulary that every replica uses: 4,096 byte-level BPE tokens and five special ones,
 /// trained for this project.
-const TOKENIZER_JSON: &[u8] = include_bytes!("../../assets/tokenizer.json");
+pub const TOKENIZER_JSON: &[u8] = include_bytes!("../../assets/tokenizer.json");
 
 /// Most tokens that the memo holds: enough for the demo's largest working set, 4 bytes each.
 const MEMO_TOKENS: usize = 12_000_000;

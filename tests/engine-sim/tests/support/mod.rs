@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 #![allow(clippy::needless_pass_by_value, reason = "calls read better with json!() in place")]
 
+pub mod events;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
