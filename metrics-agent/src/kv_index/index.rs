@@ -1,0 +1,352 @@
+//! Events in, changes out.
+
+use super::chain::{Cut, Cutter, End};
+use super::changes::Changes;
+use super::decode_check::{self, Verdict};
+use super::scope::{Salt, is_plain, salt};
+use super::slab::{DEAD, DECODED, NodeId};
+use super::tree::{New, Tree};
+use super::{ModelContext, byte_blocks};
+use crate::kv_events::event::{Event, GroupKind, Medium, Removed, Stored};
+use warmroute_shared_state::prefix::ChainScope;
+
+/// What an index holds at most: events could make it grow without end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Engine blocks, ghosts included. Blocks beyond are not taken in.
+    pub blocks: usize,
+    /// Blocks that are gone while blocks that hang on them are held. Beyond, those are given up too.
+    pub ghosts: usize,
+}
+
+impl Default for Limits {
+    /// A million blocks: 16 million tokens of 16 to a block, about 140 MB.
+    fn default() -> Self {
+        Self { blocks: 1 << 20, ghosts: 1 << 16 }
+    }
+}
+
+/// Most data-parallel ranks of an endpoint.
+const MAX_RANKS: usize = 255;
+
+/// What was seen and what was passed over, since the index was made. All count blocks, if not said
+/// otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Stored, in events that could be used.
+    pub stored: u64,
+    /// Removed, of those that were known.
+    pub removed: u64,
+    /// Stored under a parent that is not known: a replay will bring both.
+    pub orphans: u64,
+    /// Removed, but not known.
+    pub unknown_removals: u64,
+    /// Stored in KV cache groups that say nothing of whole prefixes, or beside the one followed.
+    pub other_groups: u64,
+    /// Events whose numbers of tokens and blocks don't fit together.
+    pub malformed: u64,
+    /// Chains that ended at an id without bytes.
+    pub unknown_ids: u64,
+    /// Chains that ended at a block with something over it that is no text.
+    pub opaque_keys: u64,
+    /// Blocks that may come from decode: encoded again, and the same.
+    pub checked: u64,
+    /// The same, and not the same: the chain ends there.
+    pub differing: u64,
+    /// Not taken in because of a limit, or given up.
+    pub over_limit: u64,
+    /// Bytes of blocks that were taken in, to learn bytes per token from.
+    pub bytes: u64,
+    /// Tokens of the same.
+    pub tokens: u64,
+}
+
+/// One data-parallel rank: its blocks are its own.
+struct Rank {
+    number: u32,
+    /// The KV cache group that is followed: the first with full attention.
+    group: Option<u32>,
+    /// Groups known to be something else. At most [`MAX_OTHER_GROUPS`].
+    others: Vec<u32>,
+}
+
+const MAX_OTHER_GROUPS: usize = 256;
+
+/// What one endpoint holds.
+#[derive(Default)]
+pub struct Index {
+    limits: Limits,
+    tree: Tree,
+    ranks: Vec<Rank>,
+    cutter: Cutter,
+    counters: Counters,
+    check: decode_check::Scratch,
+}
+
+impl Index {
+    /// An index that holds nothing.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Takes in one event of a rank (0 if the engine has one). What it changes is told by [`drain`](Self::drain), which
+    /// may be called after several events.
+    pub fn apply(&mut self, rank: u32, event: &Event, model: &ModelContext<'_>) {
+        let Some(rank) = self.rank(rank) else { return };
+        match event {
+            Event::Stored(stored) => self.store(rank, stored, model),
+            Event::Removed(removed) => self.remove(rank, removed),
+            Event::Cleared => self.clear_slot(rank),
+        }
+    }
+
+    /// Voids what a rank holds: its events were lost, or its engine restarted.
+    pub fn clear_rank(&mut self, rank: u32) {
+        if let Some(rank) = self.rank(rank) {
+            self.clear_slot(rank);
+        }
+    }
+
+    /// Voids everything.
+    pub fn clear(&mut self) {
+        self.tree.clear();
+        self.ranks.clear();
+    }
+
+    /// Writes what changed since the last call into `changes`, whose content is replaced.
+    pub fn drain(&mut self, changes: &mut Changes) {
+        self.tree.byte_blocks.drain(changes);
+    }
+
+    /// Whether a block in a slower tier has ever been told of. From then on tier `Any` is told too.
+    #[must_use]
+    pub fn has_lower_tier(&self) -> bool {
+        self.tree.byte_blocks.tells_any()
+    }
+
+    /// What was seen so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Engine blocks that are held now.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.tree.held()
+    }
+
+    /// Byte blocks that are covered now.
+    #[must_use]
+    pub fn byte_blocks(&self) -> usize {
+        self.tree.byte_blocks.len()
+    }
+
+    fn rank(&mut self, number: u32) -> Option<u8> {
+        if let Some(slot) = self.ranks.iter().position(|rank| rank.number == number) {
+            return u8::try_from(slot).ok();
+        }
+        if self.ranks.len() >= MAX_RANKS {
+            bump(&mut self.counters.over_limit, 1);
+            return None;
+        }
+        self.ranks.push(Rank { number, group: None, others: Vec::new() });
+        u8::try_from(self.ranks.len().saturating_sub(1)).ok()
+    }
+
+    fn clear_slot(&mut self, rank: u8) {
+        if self.ranks.len() <= 1 {
+            self.tree.clear();
+        } else {
+            self.tree.clear_rank(rank);
+        }
+    }
+
+    /// Whether blocks of this group are prefixes, and the rank's only ones.
+    fn follows(&mut self, rank: u8, group: u32, kind: GroupKind) -> bool {
+        let Some(rank) = self.ranks.get_mut(usize::from(rank)) else { return false };
+        if kind == GroupKind::Other {
+            let others = &mut rank.others;
+            if !others.contains(&group) && others.len() < MAX_OTHER_GROUPS {
+                others.push(group);
+            }
+            return false;
+        }
+        if kind == GroupKind::Unsaid && rank.others.contains(&group) {
+            return false;
+        }
+        *rank.group.get_or_insert(group) == group
+    }
+
+    fn remove(&mut self, rank: u8, removed: &Removed) {
+        let followed = self.ranks.get(usize::from(rank)).and_then(|rank| rank.group);
+        if followed != Some(removed.group) {
+            return;
+        }
+        let lower = removed.medium == Medium::Lower;
+        for hash in &removed.hashes {
+            let known = self.tree.find(rank, *hash);
+            if let Some(id) = known.filter(|id| self.tree.release(*id, lower)) {
+                bump(&mut self.counters.removed, 1);
+                if self.tree.ghosts() > self.limits.ghosts {
+                    let before = self.tree.held();
+                    self.tree.drop_family(id);
+                    let lost = before.saturating_sub(self.tree.held());
+                    bump(&mut self.counters.over_limit, lost);
+                }
+            } else {
+                bump(&mut self.counters.unknown_removals, 1);
+            }
+        }
+    }
+
+    fn store(&mut self, rank: u8, stored: &Stored, model: &ModelContext<'_>) {
+        let count = stored.hashes.len();
+        let lower = stored.medium == Medium::Lower;
+        if !self.follows(rank, stored.group, stored.kind) {
+            bump(&mut self.counters.other_groups, count);
+            return;
+        }
+        if lower {
+            self.tree.byte_blocks.tell_any();
+        }
+        // Offload connectors name blocks without their tokens.
+        if lower && stored.tokens.is_empty() {
+            for hash in &stored.hashes {
+                match self.tree.find(rank, *hash) {
+                    Some(id) => self.hold(id, true),
+                    None => bump(&mut self.counters.orphans, 1),
+                }
+            }
+            return;
+        }
+        let size = stored.block_size as usize;
+        if size == 0
+            || size > usize::from(u16::MAX)
+            || count.checked_mul(size) != Some(stored.tokens.len())
+        {
+            bump(&mut self.counters.malformed, 1);
+            return;
+        }
+        let mut parent = None;
+        if let Some(hash) = stored.parent {
+            parent = self.tree.find(rank, hash);
+            if parent.is_none() {
+                bump(&mut self.counters.orphans, count);
+                return;
+            }
+        }
+        for (position, (hash, ids)) in
+            stored.hashes.iter().zip(stored.tokens.chunks_exact(size)).enumerate()
+        {
+            let id = match self.tree.find(rank, *hash) {
+                Some(id) => Some(id),
+                None if self.tree.nodes.len() >= self.limits.blocks => None,
+                None => self.insert(rank, stored, position, *hash, parent, ids, model),
+            };
+            let Some(id) = id else {
+                bump(&mut self.counters.over_limit, count.saturating_sub(position));
+                return;
+            };
+            self.hold(id, lower);
+            parent = Some(id);
+        }
+    }
+
+    fn hold(&mut self, id: NodeId, lower: bool) {
+        bump(&mut self.counters.stored, 1);
+        if !self.tree.hold(id, lower) {
+            bump(&mut self.counters.over_limit, 1);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a block's place in its event and in the tree")]
+    fn insert(
+        &mut self,
+        rank: u8,
+        stored: &Stored,
+        position: usize,
+        hash: u64,
+        parent: Option<NodeId>,
+        ids: &[u32],
+        model: &ModelContext<'_>,
+    ) -> Option<NodeId> {
+        let before = parent.and_then(|id| self.tree.nodes.get(id)).map_or(0, |node| node.tokens);
+        let tokens = before.saturating_add(stored.block_size);
+        let mut new = New { rank, hash, parent, tokens, flags: 0 };
+        let Some(start) = self.start(stored, position, parent, tokens, model) else {
+            return self.tree.insert(&new, None);
+        };
+        if stored.hashes.len() == 1 {
+            new.flags = DECODED;
+            let tail = parent.and_then(|id| self.tree.end(id)).map_or(&[][..], |(_, tail)| tail);
+            let verdict = decode_check::check(&mut self.check, start.bytes, tail, ids, model);
+            if verdict == Verdict::Same {
+                bump(&mut self.counters.checked, 1);
+            } else {
+                bump(&mut self.counters.differing, 1);
+                let decoded = |id: &NodeId| self.tree.nodes.get(*id).is_some_and(|n| n.is(DECODED));
+                if let Some(parent) = parent.filter(decoded)
+                    && verdict == Verdict::BeforeDiffers
+                {
+                    self.tree.kill(parent);
+                }
+                return self.tree.insert(&new, None);
+            }
+        }
+        let tail = parent.and_then(|id| self.tree.end(id)).map_or(&[][..], |(_, tail)| tail);
+        let cut = self.cutter.cut(start, tail, ids, model.tokens);
+        if cut.dead {
+            bump(&mut self.counters.unknown_ids, 1);
+        } else {
+            self.count_size(start, cut, ids.len());
+        }
+        self.tree.insert(&new, Some((cut, &self.cutter)))
+    }
+
+    fn count_size(&mut self, start: End, cut: Cut, tokens: usize) {
+        bump(&mut self.counters.bytes, cut.end.bytes.saturating_sub(start.bytes) as usize);
+        bump(&mut self.counters.tokens, tokens);
+    }
+
+    /// Where the bytes of a block begin; `None` if it has no known ones.
+    fn start(
+        &mut self,
+        stored: &Stored,
+        position: usize,
+        parent: Option<NodeId>,
+        tokens: u32,
+        model: &ModelContext<'_>,
+    ) -> Option<End> {
+        if tokens > byte_blocks::MAX_TOKENS {
+            return None;
+        }
+        if let Some(parent) = parent {
+            if self.tree.nodes.get(parent)?.is(DEAD) {
+                return None;
+            }
+            if !is_plain(stored, position) {
+                bump(&mut self.counters.opaque_keys, 1);
+                return None;
+            }
+            return self.tree.end(parent).map(|(end, _)| end);
+        }
+        let cache_salt = match salt(stored, position) {
+            Salt::None => None,
+            Salt::Text(text) => Some(text),
+            Salt::Unknown => {
+                bump(&mut self.counters.opaque_keys, 1);
+                return None;
+            }
+        };
+        let model_name = stored.adapter.as_deref().unwrap_or(model.model);
+        let scope =
+            ChainScope { stream: model.stream, model: model_name, adapter: None, cache_salt };
+        Some(End { hash: scope.root(), bytes: 0 })
+    }
+}
+
+fn bump(counter: &mut u64, by: usize) {
+    *counter = counter.saturating_add(by as u64);
+}

@@ -1,0 +1,327 @@
+//! Engine blocks of one endpoint and how they hang together.
+//!
+//! A block that is gone while blocks that hang on it are held stays as a *ghost*: when it is stored
+//! again, they are prefixes again. Ghosts without children are given up, and so are those beyond a
+//! limit, with all that hangs on them.
+//!
+//! A node's blob is `[kept bytes][u16 per ended byte block: tokens of the node before its end]
+//! [u64 per ended byte block but the last: its hash]`; the last one's hash is the node's `chain`.
+
+use super::blobs::Blobs;
+use super::byte_blocks::ByteBlocks;
+use super::chain::{Cut, Cutter, End, tail_len};
+use super::slab::{DEAD, EMPTY, Node, NodeId, Slab};
+use crate::kv_events::event::BlockHash;
+use hashbrown::HashTable;
+use warmroute_shared_state::block::Block;
+use warmroute_shared_state::prefix::BLOCK_BYTES;
+
+/// All engine blocks of one endpoint.
+#[derive(Default)]
+pub(super) struct Tree {
+    pub(super) nodes: Slab,
+    pub(super) blobs: Blobs,
+    pub(super) byte_blocks: ByteBlocks,
+    by_name: HashTable<NodeId>,
+    ghosts: usize,
+}
+
+/// A node that is to be made.
+pub(super) struct New {
+    pub(super) rank: u8,
+    pub(super) hash: BlockHash,
+    pub(super) parent: Option<NodeId>,
+    pub(super) tokens: u32,
+    pub(super) flags: u8,
+}
+
+/// Engines' hashes are digests, or their low bits: mixed once more, as some might count.
+fn mixed(rank: u8, hash: BlockHash) -> u64 {
+    let wide = u128::from(hash ^ (u64::from(rank) << 56) ^ 0x9e37_79b9_7f4a_7c15)
+        .wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (wide as u64) ^ ((wide >> 64) as u64)
+}
+
+impl Tree {
+    /// The block of that name, held or ghost.
+    pub(super) fn find(&self, rank: u8, hash: BlockHash) -> Option<NodeId> {
+        let is_it = |id: &NodeId| {
+            self.nodes.get(*id).is_some_and(|node| node.hash == hash && node.rank == rank)
+        };
+        self.by_name.find(mixed(rank, hash), is_it).copied()
+    }
+
+    /// Engine blocks that are held.
+    pub(super) fn held(&self) -> usize {
+        self.nodes.len().saturating_sub(self.ghosts)
+    }
+
+    pub(super) fn ghosts(&self) -> usize {
+        self.ghosts
+    }
+
+    /// The end of a chain, and the bytes that are kept of it.
+    pub(super) fn end(&self, id: NodeId) -> Option<(End, &[u8])> {
+        let node = self.nodes.get(id)?;
+        let len = if node.is(DEAD) { 0 } else { tail_len(node.bytes) };
+        let blob = node.blob.map(|blob| self.blobs.get(blob, self.blob_len(node)));
+        let tail = blob.and_then(|blob| blob.get(..len)).unwrap_or_default();
+        Some((End { hash: node.chain, bytes: node.bytes }, tail))
+    }
+
+    /// Adds a block that nobody holds yet, with the bytes that `cutter` just cut, if it has any.
+    pub(super) fn insert(&mut self, new: &New, cut: Option<(Cut, &Cutter)>) -> Option<NodeId> {
+        let mut node = Node {
+            hash: new.hash,
+            chain: 0,
+            parent: new.parent,
+            first_child: None,
+            next: None,
+            previous: None,
+            bytes: 0,
+            tokens: new.tokens,
+            blob: None,
+            device: 0,
+            lower: 0,
+            rank: new.rank,
+            flags: new.flags,
+        };
+        if let Some((cut, cutter)) = cut {
+            node.chain = cut.end.hash;
+            node.bytes = cut.end.bytes;
+            let mut blob = Vec::with_capacity(192);
+            if cut.dead {
+                node.flags |= DEAD;
+            } else {
+                blob.extend_from_slice(cutter.tail(cut.end.bytes));
+            }
+            blob.extend(cutter.ended.iter().flat_map(|(_, tokens)| tokens.to_le_bytes()));
+            if let Some((_, hashes)) = cutter.ended.split_last() {
+                blob.extend(hashes.iter().flat_map(|(hash, _)| hash.to_le_bytes()));
+            }
+            if !blob.is_empty() {
+                node.blob = self.blobs.put(&blob);
+                if node.blob.is_none() {
+                    node.flags |= DEAD | EMPTY;
+                }
+            }
+        } else {
+            node.flags |= DEAD | EMPTY;
+        }
+        let key = mixed(new.rank, new.hash);
+        let id = self.nodes.insert(node)?;
+        let nodes = &self.nodes;
+        let rehash = |id: &NodeId| nodes.get(*id).map_or(0, |node| mixed(node.rank, node.hash));
+        self.by_name.insert_unique(key, id, rehash);
+        self.link(id, new.parent);
+        self.ghosts = self.ghosts.saturating_add(1);
+        Some(id)
+    }
+
+    /// One more copy in a tier. Returns whether that was not full.
+    pub(super) fn hold(&mut self, id: NodeId, lower: bool) -> bool {
+        let Some(node) = self.nodes.get_mut(id) else { return false };
+        let was_held = node.is_held();
+        let count = if lower { &mut node.lower } else { &mut node.device };
+        // Beyond, copies are not counted: the block is taken for gone too early, never too late.
+        let Some(more) = count.checked_add(1) else { return false };
+        *count = more;
+        if !was_held {
+            self.ghosts = self.ghosts.saturating_sub(1);
+        }
+        if more == 1 {
+            self.held_changed(id, lower, !was_held);
+        }
+        true
+    }
+
+    /// One copy less in a tier. Returns whether there was one.
+    pub(super) fn release(&mut self, id: NodeId, lower: bool) -> bool {
+        let Some(node) = self.nodes.get_mut(id) else { return false };
+        let count = if lower { &mut node.lower } else { &mut node.device };
+        let Some(less) = count.checked_sub(1) else { return false };
+        *count = less;
+        let is_held = node.is_held();
+        if less == 0 {
+            self.held_changed(id, lower, !is_held);
+        }
+        if !is_held {
+            self.ghosts = self.ghosts.saturating_add(1);
+            self.prune(id);
+        }
+        true
+    }
+
+    /// Gives up all blocks, and says so in one word.
+    pub(super) fn clear(&mut self) {
+        self.nodes = Slab::default();
+        self.blobs = Blobs::default();
+        self.by_name = HashTable::new();
+        self.ghosts = 0;
+        self.byte_blocks.clear();
+    }
+
+    /// Gives up all blocks of one rank.
+    pub(super) fn clear_rank(&mut self, rank: u8) {
+        for id in self.nodes.of_rank(rank) {
+            // Unless it went with its parent.
+            if self.nodes.get(id).is_some_and(|node| node.rank == rank) {
+                self.drop_family(id);
+            }
+        }
+    }
+
+    /// Gives up a ghost without children, and ancestors that thereby become such.
+    fn prune(&mut self, id: NodeId) {
+        let mut at = Some(id);
+        while let Some(id) = at {
+            let Some(node) = self.nodes.get(id) else { return };
+            if node.is_held() || node.first_child.is_some() {
+                return;
+            }
+            at = node.parent;
+            self.forget(id);
+        }
+    }
+
+    /// Gives up a block and all that hangs on it.
+    pub(super) fn drop_family(&mut self, id: NodeId) {
+        let parent = self.nodes.get(id).and_then(|node| node.parent);
+        for id in self.family(id).into_iter().rev() {
+            self.void(id);
+            self.forget(id);
+        }
+        if let Some(parent) = parent {
+            self.prune(parent);
+        }
+    }
+
+    /// Nothing of a block and of what hangs on it is covered from now on. They stay known.
+    pub(super) fn kill(&mut self, id: NodeId) {
+        for id in self.family(id).into_iter().rev() {
+            self.uncover(id);
+            let Some(node) = self.nodes.get(id) else { continue };
+            let len = self.blob_len(node);
+            let blob = node.blob;
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.flags |= DEAD | EMPTY;
+                node.blob = None;
+            }
+            if let Some(blob) = blob {
+                self.blobs.free(blob, len);
+            }
+        }
+    }
+
+    /// A block and all that hangs on it, parents before children.
+    fn family(&self, id: NodeId) -> Vec<NodeId> {
+        let mut family = vec![id];
+        let mut at = 0;
+        while let Some(id) = family.get(at) {
+            let children = self.children(*id);
+            family.extend(children);
+            at = at.saturating_add(1);
+        }
+        family
+    }
+
+    pub(super) fn children(&self, id: NodeId) -> Vec<NodeId> {
+        let mut children = Vec::new();
+        let mut at = self.nodes.get(id).and_then(|node| node.first_child);
+        while let Some(id) = at {
+            children.push(id);
+            at = self.nodes.get(id).and_then(|node| node.next);
+        }
+        children
+    }
+
+    /// Takes a block's copies away without looking at what hangs on it.
+    fn void(&mut self, id: NodeId) {
+        self.uncover(id);
+        if let Some(node) = self.nodes.get_mut(id)
+            && node.is_held()
+        {
+            node.device = 0;
+            node.lower = 0;
+            self.ghosts = self.ghosts.saturating_add(1);
+        }
+    }
+
+    /// Takes a ghost without children out.
+    fn forget(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get(id).cloned() else { return };
+        if let Some(blob) = node.blob {
+            self.blobs.free(blob, self.blob_len(&node));
+        }
+        self.unlink(&node);
+        let is_it = |other: &NodeId| *other == id;
+        if let Ok(entry) = self.by_name.find_entry(mixed(node.rank, node.hash), is_it) {
+            entry.remove();
+        }
+        self.nodes.remove(id);
+        self.ghosts = self.ghosts.saturating_sub(1);
+    }
+
+    fn link(&mut self, id: NodeId, parent: Option<NodeId>) {
+        let Some(parent) = parent.and_then(|parent| self.nodes.get_mut(parent)) else { return };
+        let next = parent.first_child.replace(id);
+        if let Some(next) = next.and_then(|next| self.nodes.get_mut(next)) {
+            next.previous = Some(id);
+        }
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.next = next;
+        }
+    }
+
+    fn unlink(&mut self, node: &Node) {
+        if let Some(next) = node.next.and_then(|next| self.nodes.get_mut(next)) {
+            next.previous = node.previous;
+        }
+        if let Some(previous) = node.previous {
+            if let Some(previous) = self.nodes.get_mut(previous) {
+                previous.next = node.next;
+            }
+        } else if let Some(parent) = node.parent.and_then(|parent| self.nodes.get_mut(parent)) {
+            parent.first_child = node.next;
+        }
+    }
+
+    /// Bytes before a node.
+    pub(super) fn start(&self, node: &Node) -> u32 {
+        node.parent.and_then(|parent| self.nodes.get(parent)).map_or(0, |parent| parent.bytes)
+    }
+
+    /// How many byte blocks it ends.
+    pub(super) fn ended(&self, node: &Node) -> usize {
+        if node.is(EMPTY) {
+            return 0;
+        }
+        let start = self.start(node) as usize;
+        (node.bytes as usize / BLOCK_BYTES).saturating_sub(start / BLOCK_BYTES)
+    }
+
+    fn blob_len(&self, node: &Node) -> usize {
+        let tail = if node.is(DEAD) { 0 } else { tail_len(node.bytes) };
+        let ended = self.ended(node);
+        tail.saturating_add(ended.saturating_mul(2)).saturating_add(ended.saturating_sub(1) * 8)
+    }
+
+    /// The byte block that a node ends as its `position`-th.
+    pub(super) fn ended_block(&self, node: &Node, position: usize) -> Option<Block> {
+        let ended = self.ended(node);
+        let blob = self.blobs.get(node.blob?, self.blob_len(node));
+        let tail = if node.is(DEAD) { 0 } else { tail_len(node.bytes) };
+        let tokens = blob.get(tail.checked_add(position.checked_mul(2)?)?..)?.first_chunk()?;
+        let before =
+            node.parent.and_then(|parent| self.nodes.get(parent)).map_or(0, |parent| parent.tokens);
+        let tokens = before.saturating_add(u16::from_le_bytes(*tokens).into());
+        let hash = if position.saturating_add(1) == ended {
+            node.chain
+        } else {
+            let hashes = tail.checked_add(ended.checked_mul(2)?)?;
+            let at = hashes.checked_add(position.checked_mul(8)?)?;
+            u64::from_le_bytes(*blob.get(at..)?.first_chunk()?)
+        };
+        Some(Block { hash, tokens })
+    }
+}

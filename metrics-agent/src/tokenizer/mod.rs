@@ -1,0 +1,2 @@
+//! A model's tokenizer, read from its folder.
+pub mod bytes;
