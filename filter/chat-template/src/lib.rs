@@ -1,0 +1,48 @@
+//! The bytes that vLLM's renderer makes of a chat, without vLLM.
+//!
+//! ```text
+//! TemplateSource ── Template::compile ──▶ Template ── render_chat(ChatRequest, clock) ──▶ bytes
+//! ```
+//! The truth is vLLM 0.32 (`vllm/renderers/hf.py`, `vllm/renderers/chat_utils.py`), which reshapes messages and
+//! tools before it hands them to Jinja, and only then `transformers`' way of running Jinja:
+//! - [`request`]: what a request says, as plain data;
+//! - [`template`]: compiling and rendering;
+//! - `conversation`, `tools`: messages and tools as vLLM hands them to the template;
+//! - `content_format`: whether a template wants contents as strings or as lists of parts, found as vLLM does;
+//! - `environment`, `methods`, `clock`: Jinja as `transformers` sets it up;
+//! - `python_json`: Python's `json.loads` and `json.dumps`;
+//! - `continuation`: `continue_final_message`.
+//!
+//! What cannot be rendered exactly is an error ([`RenderError`]), never a guess. Nothing here does I/O; the clock
+//! is passed in.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+// What clients send must never trap the VM.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::string_slice
+)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::string_slice))]
+
+mod clock;
+mod content_format;
+mod continuation;
+mod conversation;
+mod environment;
+mod error;
+mod methods;
+mod python_json;
+pub mod request;
+mod syntax_tree;
+pub mod template;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+pub use error::{RenderError, TemplateError};
+pub use request::{ChatRequest, Content, Message, Part, ToolCall, ToolCalls, Tools};
+pub use template::{Template, TemplateSource};

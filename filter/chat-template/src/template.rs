@@ -1,0 +1,323 @@
+//! Compiling a model's template, and rendering requests with it.
+
+use crate::content_format::{ContentFormat, detect};
+use crate::continuation::Continuation;
+use crate::conversation::{json, messages_value, turns};
+use crate::environment::{CLOCK, Raised, environment, syntax};
+use crate::error::{RenderError, TemplateError};
+use crate::request::ChatRequest;
+use crate::tools::tools_value;
+use minijinja::value::ValueKind;
+use minijinja::{Environment, Error, ErrorKind, Value};
+use std::borrow::Cow;
+use std::io;
+
+/// A model's template as its files give it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplateSource {
+    /// `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`.
+    pub text: String,
+    /// The special tokens of `tokenizer_config.json` by name (`bos_token`, …), those that are null left out.
+    pub special_tokens: Vec<(String, String)>,
+}
+
+/// A compiled template.
+pub struct Template {
+    environment: Environment<'static>,
+    special_tokens: Vec<(String, Value)>,
+    format: ContentFormat,
+    knows_developer: bool,
+    merges_inline_system: bool,
+    disabled_thinking_effort: &'static str,
+}
+
+/// The template's name inside its environment.
+const NAME: &str = "chat";
+
+/// Arguments of `apply_chat_template` that a request must not set: they would change what is called, not what is
+/// rendered.
+const RESERVED: [&str; 12] = [
+    "chat_template",
+    "conversation",
+    "documents",
+    "max_length",
+    "messages",
+    "padding",
+    "return_assistant_tokens_mask",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tools",
+    "truncation",
+];
+
+/// The values of `reasoning_effort` that the engine's schema takes.
+const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+impl Template {
+    /// Compiles a template.
+    ///
+    /// # Errors
+    /// It is Harmony's, or no template that can be run here.
+    pub fn compile(source: &TemplateSource) -> Result<Self, TemplateError> {
+        if source.text.contains("<|channel|>") {
+            return Err(TemplateError::Harmony);
+        }
+        let text = without_generation_tags(&source.text);
+        let mut environment = environment(false).map_err(|error| syntax_error(&error))?;
+        let format = content_format(&text).map_err(|error| syntax_error(&error))?;
+        environment
+            .add_template_owned(NAME, text.clone().into_owned())
+            .map_err(|error| syntax_error(&error))?;
+        let special_tokens = source.special_tokens.iter();
+        let mut template = Self {
+            environment,
+            special_tokens: special_tokens
+                .map(|(name, token)| (name.clone(), Value::from(token.as_str())))
+                .collect(),
+            format,
+            knows_developer: ["\"developer\"", "'developer'"]
+                .iter()
+                .any(|name| source.text.contains(name)),
+            // Jinja without `transformers`' additions does not know the tags taken out above.
+            merges_inline_system: matches!(text, Cow::Owned(_)) || needs_system_first(&text),
+            disabled_thinking_effort: "none",
+        };
+        template.disabled_thinking_effort = template.probe_disabled_thinking();
+        Ok(template)
+    }
+
+    /// Whether vLLM's `/v1/messages` merges system messages within a conversation into the first one, because the
+    /// template takes none elsewhere.
+    #[must_use]
+    pub fn merges_inline_system(&self) -> bool {
+        self.merges_inline_system
+    }
+
+    /// The `reasoning_effort` that stands for Anthropic's `thinking: {"type": "disabled"}`.
+    #[must_use]
+    pub fn disabled_thinking_effort(&self) -> &'static str {
+        self.disabled_thinking_effort
+    }
+
+    /// Renders a chat: calls `out` with the prompt's bytes, in order, only if all went well.
+    ///
+    /// `clock_unix_s` is what `strftime_now` shows; `limit` is the most bytes that a prompt may have.
+    ///
+    /// # Errors
+    /// What cannot be rendered exactly as the engine would; see [`RenderError`].
+    pub fn render_chat(
+        &self,
+        request: &ChatRequest<'_>,
+        clock_unix_s: u64,
+        limit: usize,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), RenderError> {
+        let prompt = self.render(request, clock_unix_s, limit)?;
+        out(prompt.as_bytes());
+        Ok(())
+    }
+
+    fn render(
+        &self,
+        request: &ChatRequest<'_>,
+        clock_unix_s: u64,
+        limit: usize,
+    ) -> Result<String, RenderError> {
+        let adds_prompt = request.add_generation_prompt.unwrap_or(true);
+        let continues = request.continue_final_message.unwrap_or(false);
+        if continues && adds_prompt {
+            return Err(RenderError::Refused("continues a message and adds a generation prompt"));
+        }
+        let mut turns = turns(request, self.format, self.knows_developer)?;
+        let continuation = if continues { Some(Continuation::mark(&mut turns)?) } else { None };
+        let mut context = self.arguments(request)?;
+        context.push(("messages".into(), messages_value(turns)));
+        context.push(("tools".into(), request.tools.map_or(Ok(Value::from(())), tools_value)?));
+        context.push(("documents".into(), documents_value(request.documents)?));
+        context.push(("add_generation_prompt".into(), Value::from(adds_prompt)));
+        context.push((CLOCK.into(), Value::from(clock_unix_s)));
+        let mut prompt = self.run(context, limit)?;
+        if let Some(continuation) = continuation {
+            continuation.cut(&mut prompt)?;
+        }
+        Ok(prompt)
+    }
+
+    fn run(&self, context: Vec<(String, Value)>, limit: usize) -> Result<String, RenderError> {
+        let template = self.environment.get_template(NAME).map_err(|error| failure(&error))?;
+        let mut prompt = Limited { bytes: Vec::new(), limit, is_full: false };
+        let outcome = template.render_captured_to(Value::from_pairs(context), &mut prompt);
+        if prompt.is_full {
+            return Err(RenderError::TooLong { limit });
+        }
+        outcome.map_err(|error| failure(&error))?;
+        String::from_utf8(prompt.bytes)
+            .map_err(|_| RenderError::Failed { line: 0, kind: "not UTF-8" })
+    }
+
+    /// What the template sees besides the conversation: special tokens, then the request's own arguments.
+    fn arguments(&self, request: &ChatRequest<'_>) -> Result<Vec<(String, Value)>, RenderError> {
+        let mut arguments = self.special_tokens.clone();
+        let mut sets_thinking = false;
+        if let Some(raw) = request.template_arguments {
+            let object = json(raw)?;
+            if object.kind() != ValueKind::Map {
+                return Err(RenderError::Refused("chat_template_kwargs is no object"));
+            }
+            for (name, value) in object.as_object().and_then(|o| o.try_iter_pairs()).into_iter().flatten() {
+                let name = name.as_str().unwrap_or_default();
+                sets_thinking |= name == "enable_thinking";
+                // The engine takes these two values for "not set".
+                if value.is_none() || value.as_str() == Some("auto") {
+                    continue;
+                }
+                if RESERVED.contains(&name) {
+                    return Err(RenderError::Unsupported("a reserved chat_template_kwargs name"));
+                }
+                arguments.push((name.to_owned(), value));
+            }
+        }
+        if let Some(effort) = request.reasoning_effort {
+            if !EFFORTS.contains(&effort) {
+                return Err(RenderError::Refused("an unknown reasoning_effort"));
+            }
+            arguments.push(("reasoning_effort".into(), Value::from(effort)));
+            if !sets_thinking {
+                arguments.push(("enable_thinking".into(), Value::from(effort != "none")));
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// vLLM's `_probe_disabled_thinking_effort`: `low` where the template rejects or ignores `none`.
+    fn probe_disabled_thinking(&self) -> &'static str {
+        let prompt = |effort| {
+            let content = crate::request::Content::Text("Hi");
+            let message = crate::Message { role: Some("user"), content, ..Default::default() };
+            let request = ChatRequest {
+                messages: vec![message],
+                reasoning_effort: Some(effort),
+                ..ChatRequest::default()
+            };
+            self.render(&request, 0, usize::MAX).ok()
+        };
+        let Some(none) = prompt("none") else { return "low" };
+        let ignored = |effort| prompt(effort).as_ref() == Some(&none);
+        if ["low", "medium", "high", "xhigh", "max"].into_iter().any(ignored) { "low" } else { "none" }
+    }
+}
+
+fn documents_value(documents: Option<&[u8]>) -> Result<Value, RenderError> {
+    let Some(raw) = documents else { return Ok(Value::from(())) };
+    let wrong = RenderError::Refused("documents of a wrong shape");
+    let list = json(raw)?;
+    if list.kind() != ValueKind::Seq {
+        return Err(wrong);
+    }
+    for document in list.try_iter().map_err(|_| wrong)? {
+        let pairs = document.as_object().filter(|_| document.kind() == ValueKind::Map);
+        let mut pairs = pairs.and_then(|object| object.try_iter_pairs()).ok_or(wrong)?;
+        if pairs.any(|(_, text)| text.as_str().is_none()) {
+            return Err(wrong);
+        }
+    }
+    Ok(list)
+}
+
+fn content_format(text: &str) -> Result<ContentFormat, Error> {
+    let tree = minijinja::machinery::parse(text, NAME, syntax()?)?;
+    Ok(detect(core::slice::from_ref(&tree)))
+}
+
+/// `{% generation %}` … `{% endgeneration %}` mark what a model said, for training; a `with` block has their scope.
+fn without_generation_tags(text: &str) -> Cow<'_, str> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{%") {
+        let inner = after.trim_start_matches(['-', '+']).trim_start();
+        let tag = ["generation", "endgeneration"].into_iter().find(|name| {
+            inner.strip_prefix(name).is_some_and(|tail| {
+                tail.trim_start().trim_start_matches(['-', '+']).starts_with("%}")
+            })
+        });
+        out.push_str(before);
+        out.push_str("{%");
+        rest = after;
+        if let Some(name) = tag {
+            let skipped = after.len().saturating_sub(inner.len());
+            out.push_str(after.get(..skipped).unwrap_or_default());
+            out.push_str(if name == "generation" { "with" } else { "endwith" });
+            rest = inner.get(name.len()..).unwrap_or_default();
+        }
+    }
+    out.push_str(rest);
+    if out == text { Cow::Borrowed(text) } else { Cow::Owned(out) }
+}
+
+/// vLLM's `_detect_merge_inline_system`: whether a conversation with a system message in its midst makes the bare
+/// template (no special tokens, none of `transformers`' functions) fail.
+fn needs_system_first(text: &str) -> bool {
+    let probe = || -> Result<(), Error> {
+        let environment = environment(true)?;
+        let message = |role: &str| {
+            Value::from_pairs([("role", Value::from(role)), ("content", Value::from("t"))])
+        };
+        let messages = ["system", "user", "system", "user"].map(message).to_vec();
+        let context = [
+            ("messages", Value::from(messages)),
+            ("add_generation_prompt", Value::from(false)),
+        ];
+        environment.render_named_str(NAME, text, Value::from_pairs(context)).map(|_| ())
+    };
+    probe().is_err()
+}
+
+fn syntax_error(error: &Error) -> TemplateError {
+    TemplateError::Syntax { line: error.line().unwrap_or(0), reason: error.to_string() }
+}
+
+fn failure(error: &Error) -> RenderError {
+    let mut source: Option<&(dyn core::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if error.is::<Raised>() {
+            return RenderError::Raised;
+        }
+        source = error.source();
+    }
+    let line = error.line().unwrap_or(0);
+    let kind = match error.kind() {
+        ErrorKind::OutOfFuel => return RenderError::TooMuchWork,
+        ErrorKind::InvalidOperation => "invalid operation",
+        ErrorKind::UnknownFilter => "unknown filter",
+        ErrorKind::UnknownTest => "unknown test",
+        ErrorKind::UnknownFunction => "unknown function",
+        ErrorKind::UnknownMethod => "unknown method",
+        ErrorKind::UndefinedError => "undefined value",
+        ErrorKind::BadSerialization => "a value without a JSON form",
+        _ => "failed",
+    };
+    RenderError::Failed { line, kind }
+}
+
+/// Collects at most `limit` bytes.
+struct Limited {
+    bytes: Vec<u8>,
+    limit: usize,
+    is_full: bool,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len().saturating_add(bytes.len()) > self.limit {
+            self.is_full = true;
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
