@@ -102,7 +102,7 @@ pub struct Message {
     pub name: Option<TextSpan>,
     /// `tool_call_id`.
     pub tool_call_id: Option<TextSpan>,
-    /// `reasoning`, or `reasoning_content`.
+    /// `reasoning`, else `reasoning_content`.
     pub reasoning: Option<TextSpan>,
     /// `tool_calls`: index into the captures, read by [`RequestFacts::tool_calls`].
     pub(super) tool_calls: Option<u32>,
@@ -190,6 +190,11 @@ pub struct RequestFacts {
     pub add_generation_prompt: Option<bool>,
     /// `continue_final_message`, if it is a boolean.
     pub continue_final_message: Option<bool>,
+    /// `reasoning_effort`, if it is a string.
+    pub reasoning_effort: Option<TextSpan>,
+    /// The prompt's tokens are not those of its text alone: special tokens added or left out against the API's
+    /// default, the prompt cut to a length, or a suffix to fill up to.
+    pub alters_tokens: bool,
     /// `tools`, unless null.
     pub tools: Option<Captured>,
     /// `tool_choice`, unless null.

@@ -65,6 +65,9 @@ pub(super) enum Slot {
     ChatTemplate,
     AddGenerationPrompt,
     ContinueFinalMessage,
+    ReasoningEffort,
+    /// A field that changes the tokens of a prompt behind the template's back.
+    AlteringField(Altering),
     Kept(Kept),
     Messages,
     Message,
@@ -73,6 +76,7 @@ pub(super) enum Slot {
     Name,
     ToolCallId,
     Reasoning,
+    ReasoningContent,
     Part,
     PartType,
     PartText,
@@ -84,6 +88,14 @@ pub(super) enum Slot {
     Prompt,
     PromptItem,
     TokenId,
+}
+
+/// Fields that change a prompt's tokens, whatever the template makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Altering {
+    AddSpecialTokens,
+    TruncatePromptTokens,
+    Suffix,
 }
 
 /// Values kept as they were written.
@@ -112,7 +124,8 @@ impl Slot {
                 b"name" => Self::Name,
                 b"tool_call_id" => Self::ToolCallId,
                 b"tool_calls" => Self::Kept(Kept::ToolCalls),
-                b"reasoning" | b"reasoning_content" => Self::Reasoning,
+                b"reasoning" => Self::Reasoning,
+                b"reasoning_content" => Self::ReasoningContent,
                 _ => Self::Unread,
             },
             Frame::Part => match name {
@@ -143,12 +156,16 @@ impl Slot {
             b"n" => Self::Choices,
             b"stream_options" => Self::StreamOptions,
             b"cache_salt" => Self::CacheSalt,
+            b"add_special_tokens" => Self::AlteringField(Altering::AddSpecialTokens),
+            b"truncate_prompt_tokens" => Self::AlteringField(Altering::TruncatePromptTokens),
+            b"suffix" if !chat => Self::AlteringField(Altering::Suffix),
             b"prompt" if !chat => Self::Prompt,
             b"messages" if chat => Self::Messages,
             b"max_completion_tokens" if chat => Self::MaxCompletionTokens,
             b"chat_template" if chat => Self::ChatTemplate,
             b"add_generation_prompt" if chat => Self::AddGenerationPrompt,
             b"continue_final_message" if chat => Self::ContinueFinalMessage,
+            b"reasoning_effort" if chat => Self::ReasoningEffort,
             b"tools" if chat => Self::Kept(Kept::Tools),
             b"tool_choice" if chat => Self::Kept(Kept::ToolChoice),
             b"documents" if chat => Self::Kept(Kept::Documents),
@@ -164,11 +181,13 @@ impl Slot {
             Self::Model
                 | Self::CacheSalt
                 | Self::ChatTemplate
+                | Self::ReasoningEffort
                 | Self::Role
                 | Self::Content
                 | Self::Name
                 | Self::ToolCallId
                 | Self::Reasoning
+                | Self::ReasoningContent
                 | Self::Part
                 | Self::PartType
                 | Self::PartText

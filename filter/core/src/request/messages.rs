@@ -16,6 +16,8 @@ pub(super) struct MessagesDraft {
     /// The first fault and its message.
     fault: Option<(usize, MessageFault)>,
     pub(super) message: Message,
+    /// `reasoning_content`: counts if there is no `reasoning`.
+    reasoning_content: Option<TextSpan>,
     role_fault: bool,
     content_fault: Option<MessageFault>,
     first_part: usize,
@@ -39,6 +41,7 @@ impl MessagesDraft {
     /// A message opens.
     pub(super) fn open_message(&mut self) {
         self.message = Message::default();
+        self.reasoning_content = None;
         self.role_fault = false;
         self.content_fault = None;
     }
@@ -85,7 +88,8 @@ impl MessagesDraft {
             }
             Slot::Name => self.message.name = value.text(),
             Slot::ToolCallId => self.message.tool_call_id = value.text(),
-            Slot::Reasoning => self.message.reasoning = value.text().or(self.message.reasoning),
+            Slot::Reasoning => self.message.reasoning = value.text(),
+            Slot::ReasoningContent => self.reasoning_content = value.text(),
             // A part that is no object.
             Slot::Part => match value.text() {
                 Some(text) => {
@@ -127,6 +131,7 @@ impl MessagesDraft {
         } else if let Some(fault) = self.content_fault {
             self.blame(fault, scratch);
         }
+        self.message.reasoning = self.message.reasoning.or(self.reasoning_content);
         scratch.push_message(self.message);
     }
 

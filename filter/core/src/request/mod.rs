@@ -8,6 +8,7 @@
 //! - [`scan`]: one pass over the body, as it arrives, without a tree (`fields` names what it looks for);
 //! - [`facts`]: the outcome, spans over reusable buffers ([`scratch`]);
 //! - [`approximate`]: the bytes that stand for the prompt when nobody renders the template, with `tools`;
+//! - [`render`]: the bytes that the engine's template makes of a chat;
 //! - [`error`], [`reply`]: what is wrong with a body, and answers that the filter gives by itself.
 
 pub mod approximate;
@@ -20,6 +21,7 @@ mod messages;
 pub mod path;
 mod prompts;
 mod reader;
+pub mod render;
 pub mod reply;
 pub mod scan;
 pub mod scratch;
@@ -35,6 +37,7 @@ pub use facts::{
     StreamOptions, TextSpan,
 };
 pub use path::PathClass;
+pub use render::render_prompt;
 pub use reply::LocalReply;
 pub use scan::BodyScan;
 pub use scratch::Scratch;

@@ -1,7 +1,7 @@
 //! From JSON events to fields. Of duplicate keys the last wins, as in the engine's (Python's) parser.
 
 use super::facts::{ByteSpan, Field, StreamOptions, TextSpan, clamp};
-use super::fields::{Frame, Kept, Slot};
+use super::fields::{Altering, Frame, Kept, Slot};
 use super::kept::Keeper;
 use super::messages::MessagesDraft;
 use super::path::PathClass;
@@ -24,6 +24,10 @@ pub(super) struct Draft {
     pub(super) chat_template: Option<TextSpan>,
     pub(super) add_generation_prompt: Option<bool>,
     pub(super) continue_final_message: Option<bool>,
+    pub(super) reasoning_effort: Option<TextSpan>,
+    pub(super) adds_special_tokens: Option<bool>,
+    pub(super) truncates: bool,
+    pub(super) has_suffix: bool,
     /// Indices of kept values.
     pub(super) tools: Option<u32>,
     pub(super) tool_choice: Option<u32>,
@@ -95,6 +99,12 @@ impl Reader {
             Slot::ChatTemplate => draft.chat_template = value.text(),
             Slot::AddGenerationPrompt => draft.add_generation_prompt = value.bool(),
             Slot::ContinueFinalMessage => draft.continue_final_message = value.bool(),
+            Slot::ReasoningEffort => draft.reasoning_effort = value.text(),
+            Slot::AlteringField(field) => match field {
+                Altering::AddSpecialTokens => draft.adds_special_tokens = value.bool(),
+                Altering::TruncatePromptTokens => draft.truncates = value != Value::Null,
+                Altering::Suffix => draft.has_suffix = value != Value::Null,
+            },
             // Strings and containers do not come here; a literal or number is nothing to keep.
             Slot::Kept(kept) => *self.kept_index(kept) = None,
             Slot::Messages => draft.messages.value(value),

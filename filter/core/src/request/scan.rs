@@ -100,6 +100,10 @@ impl BodyScan {
             chat_template: draft.chat_template,
             add_generation_prompt: draft.add_generation_prompt,
             continue_final_message: draft.continue_final_message,
+            reasoning_effort: draft.reasoning_effort,
+            alters_tokens: draft.truncates
+                || draft.has_suffix
+                || draft.adds_special_tokens.is_some_and(|adds| adds == (path == PathClass::Chat)),
             tools: kept(draft.tools),
             tool_choice: kept(draft.tool_choice),
             documents: kept(draft.documents),

@@ -320,10 +320,30 @@ crate::tests! {
             r#""reasoning":"r""#,
             r#""reasoning_content":"r""#,
             r#""reasoning":"r","reasoning_content":null"#,
+            r#""reasoning":"r","reasoning_content":"old""#,
+            r#""reasoning_content":"old","reasoning":"r""#,
+            r#""reasoning":null,"reasoning_content":"r""#,
         ] {
             let facts = chat_of(&format!("[{{{fields}}}]")).unwrap();
             let reasoning = facts.messages()[0].reasoning.map(|span| facts.str(span));
             assert_eq!(reasoning, Some("r"), "{fields}");
+        }
+    }
+
+    fn fields_that_alter_tokens_are_noticed() {
+        for (path, field, expected) in [
+            (PathClass::Chat, r#""add_special_tokens":true"#, true),
+            (PathClass::Chat, r#""add_special_tokens":false"#, false),
+            (PathClass::Chat, r#""truncate_prompt_tokens":7"#, true),
+            (PathClass::Chat, r#""truncate_prompt_tokens":null,"suffix":"x""#, false),
+            (PathClass::Completions, r#""add_special_tokens":true"#, false),
+            (PathClass::Completions, r#""add_special_tokens":false"#, true),
+            (PathClass::Completions, r#""suffix":"x""#, true),
+            (PathClass::Completions, r#""suffix":null"#, false),
+        ] {
+            let body = format!(r#"{{"model":"m","messages":[{{}}],"prompt":"p",{field}}}"#);
+            let facts = scan_slices(path, [body.as_bytes()]).unwrap();
+            assert_eq!(facts.alters_tokens, expected, "{path:?} {field}");
         }
     }
 
