@@ -278,3 +278,21 @@ async fn sources_are_listed_as_the_real_engine_lists_them() {
     }});
     assert_eq!(get(sim.addr(0), "/kv_event_sources").await.unwrap().json(), expected);
 }
+
+#[tokio::test]
+async fn records_tell_late_beliefs_from_wrong_ones() {
+    let sim = Sim::start(publishing(small()), 1).await;
+    let last = async || sim.state(0).await["requests"].as_array().unwrap().last().unwrap().clone();
+    ask(&sim, &format!("a {}", long_text(500)), 1).await;
+    assert_eq!(last().await["first_missing"], "not_held");
+    ask(&sim, &format!("a {}", long_text(500)), 1).await;
+    assert_eq!(last().await["first_missing"], json!(null), "all that can be hit is held");
+    ask(&sim, &format!("b {}", long_text(800)), 1).await;
+    ask(&sim, &format!("a {}", long_text(500)), 1).await;
+    let record = last().await;
+    assert!(record["first_missing"]["eviction_told"]["ms"].as_f64().unwrap() > 0.0, "{record}");
+    assert!(
+        record["cached_on_arrival"].as_u64().unwrap() < record["prompt_tokens"].as_u64().unwrap()
+    );
+    assert_eq!(record["cached_on_arrival"], record["cached_tokens"], "nothing waited");
+}

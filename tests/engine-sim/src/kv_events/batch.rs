@@ -54,6 +54,7 @@ impl EventSink for StepEvents {
         let number = |name: &str| {
             self.adapters.iter().position(|known| known == name).map_or(0, |at| at + 1)
         };
+        self.line.stored(blocks.hashes);
         self.events.push(Event::Stored(Stored {
             hashes: blocks.hashes.to_vec(),
             parent: blocks.parent,
@@ -66,6 +67,7 @@ impl EventSink for StepEvents {
     }
 
     fn removed(&mut self, hash: BlockHash) {
+        self.line.removed(hash);
         self.events.push(Event::Removed(hash));
     }
 

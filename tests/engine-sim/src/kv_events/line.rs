@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::batch::Event;
+use super::evictions::{Evictions, Lack};
 use super::faults::{EventFaults, Fate};
+use crate::engine::blocks::BlockHash;
 use crate::replica::{lock, unix_now};
 
 /// Batches that wait to be published, as in vLLM (`max_queue_size`).
@@ -19,7 +22,8 @@ pub(super) struct Emission {
     pub(super) seq: u64,
     /// Unix time in seconds.
     pub(super) at: f64,
-    pub(super) made: Instant,
+    /// When it is to be sent.
+    pub(super) due: Instant,
     pub(super) fate: Fate,
     pub(super) events: Vec<Event>,
 }
@@ -27,6 +31,8 @@ pub(super) struct Emission {
 struct Numbered {
     next: u64,
     faults: EventFaults,
+    evictions: Evictions,
+    delay: Duration,
     to: mpsc::Sender<Emission>,
 }
 
@@ -35,9 +41,17 @@ struct Numbered {
 pub struct Line(Arc<Mutex<Numbered>>);
 
 impl Line {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Emission>) {
+    /// `delay`: how much later than it happened a batch is sent.
+    pub(super) fn new(delay: Duration) -> (Self, mpsc::Receiver<Emission>) {
         let (to, from) = mpsc::channel(QUEUE);
-        (Self(Arc::new(Mutex::new(Numbered { next: 0, faults: EventFaults::default(), to }))), from)
+        let numbered = Numbered {
+            next: 0,
+            faults: EventFaults::default(),
+            evictions: Evictions::default(),
+            delay,
+            to,
+        };
+        (Self(Arc::new(Mutex::new(numbered))), from)
     }
 
     /// Hands over what one step did. Where the queue is full the batch is lost, its number too.
@@ -46,9 +60,27 @@ impl Line {
         let seq = numbered.next;
         numbered.next += 1;
         let fate = numbered.faults.take();
-        let emission = Emission { seq, at: unix_now(), made: Instant::now(), fate, events };
+        let made = Instant::now();
+        let due = made + numbered.delay;
+        numbered.evictions.publish(due);
+        let emission = Emission { seq, at: unix_now(), due, fate, events };
         // A publisher that was closed has no listeners either.
         let _ = numbered.to.try_send(emission);
+    }
+
+    /// Remembers what the engine evicted, before the step that did it ends.
+    pub(super) fn removed(&self, hash: BlockHash) {
+        lock(&self.0).evictions.removed(hash);
+    }
+
+    /// Forgets the eviction of what is held again.
+    pub(super) fn stored(&self, hashes: &[BlockHash]) {
+        lock(&self.0).evictions.stored(hashes);
+    }
+
+    /// Why a block that is not held is not.
+    pub fn lack(&self, hash: BlockHash) -> Lack {
+        lock(&self.0).evictions.lack(hash, Instant::now())
     }
 
     /// Batches numbered so far.
@@ -99,7 +131,7 @@ mod tests {
 
     #[test]
     fn numbers_go_on_whatever_becomes_of_a_batch() {
-        let (line, mut from) = Line::new();
+        let (line, mut from) = Line::new(Duration::ZERO);
         line.set_faults(|faults| (faults.drop, faults.lose) = (1, 2));
         for _ in 0..5 {
             line.publish(vec![Event::Cleared]);

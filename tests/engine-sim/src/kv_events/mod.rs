@@ -3,6 +3,7 @@
 
 pub mod batch;
 pub mod encoding;
+pub mod evictions;
 pub mod faults;
 pub mod flood;
 pub mod line;

@@ -46,7 +46,7 @@ impl Source {
         ports: Ports,
         topic: String,
     ) -> std::io::Result<Self> {
-        let (line, from) = Line::new();
+        let (line, from) = Line::new(config.delay);
         let kept = Arc::new(Mutex::new(Kept::new(config.buffer_steps)));
         let topic = Bytes::from(topic);
         let (mut publisher, mut router) = (PubSocket::new(), RouterSocket::new());
@@ -153,10 +153,10 @@ async fn publish(
             _ = &mut stopped => break,
         };
         // A line without an engine stays open until the source is closed.
-        let Some(Emission { seq, at, made, fate, events }) = emission else { break };
+        let Some(Emission { seq, at, due, fate, events }) = emission else { break };
         if !config.delay.is_zero() {
             tokio::select! {
-                () = sleep_until(made + config.delay) => {}
+                () = sleep_until(due) => {}
                 _ = &mut stopped => break,
             }
         }

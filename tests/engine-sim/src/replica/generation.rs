@@ -16,7 +16,9 @@ use crate::api::answer::{self, Choice};
 use crate::api::errors::ApiError;
 use crate::api::generate::{self, Api, Generate, Prompt};
 use crate::api::sse::{StreamHead, Totals};
+use crate::engine::blocks::{chain_hashes, chain_root};
 use crate::engine::{FinishReason, RequestId, Submission, SubmitError};
+use crate::kv_events::evictions::Lack;
 use crate::metrics::http::Answered;
 use crate::tokens::Tokenizer;
 
@@ -214,11 +216,25 @@ fn submit(
             })?;
     }
     let prompt_tokens = generate.prompts.iter().map(|prompt| prompt.prompt_len).sum();
+    let first_missing = first_missing(&flight.replica, generate, cached);
     flight.replica.records().update(flight.seq, |record| {
         record.prompt_tokens = prompt_tokens;
         record.cached_on_arrival = cached;
+        record.first_missing = first_missing;
     });
     Ok(cached)
+}
+
+/// Why the block after the `held` tokens of a request's only prompt is not held.
+fn first_missing(replica: &Replica, generate: &Generate, held: usize) -> Option<Lack> {
+    let line = replica.event_line()?;
+    let [Prompt { tokens, prompt_len }] = &generate.prompts[..] else { return None };
+    let block_size = replica.config.engine.block_size;
+    let end = held + block_size;
+    let known = tokens.get(..end).filter(|_| end < *prompt_len)?;
+    let root = chain_root(generate.adapter.as_deref(), generate.cache_salt.as_deref());
+    let hash = chain_hashes(root, known, block_size).last().copied()?;
+    Some(line.lack(hash))
 }
 
 /// Waits for all answers of a request that is not streamed.

@@ -6,6 +6,8 @@ use hyper::HeaderMap;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::kv_events::evictions::Lack;
+
 /// Longest header value kept.
 const MAX_VALUE: usize = 512;
 
@@ -26,6 +28,9 @@ pub struct Record {
     pub prompt_tokens: usize,
     /// Of these, tokens that were cached on arrival.
     pub cached_on_arrival: usize,
+    /// Why the first whole block of the prompt that was not held on arrival was not; none if all
+    /// were, or without cache events.
+    pub first_missing: Option<Lack>,
     /// Tokens that admission then found cached, as `usage` tells them; 0 until the first token.
     pub cached_tokens: usize,
     /// HTTP status, 0 while there is none.
@@ -87,6 +92,7 @@ impl Records {
                 body_xxh3: format!("{:016x}", xxh3_64(body)),
                 prompt_tokens: 0,
                 cached_on_arrival: 0,
+                first_missing: None,
                 cached_tokens: 0,
                 status: 0,
                 outcome: Outcome::InFlight,
