@@ -1,6 +1,7 @@
 //! `check-config`: prints what was understood.
 
 use crate::config::Configuration;
+use crate::config::kv_events::Plan;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -28,17 +29,35 @@ pub fn run(root: &Path, out: &mut impl Write, errors: &mut impl Write) -> io::Re
         for (key, value) in &spec.labels {
             write!(out, " {key}={value}")?;
         }
+        if let Some(plan) = Plan::of(spec, &configuration.kv_events) {
+            write!(out, ", KV events {}", describe(&plan))?;
+        }
         writeln!(out)?;
     }
     writeln!(
         out,
-        "ok: {}, {}, {}, {}",
+        "ok: {}, {}, {}, {}, {}",
         count(configuration.files, "file"),
         count(configuration.endpoint_lists, "endpoint list"),
         count(configuration.endpoints.len(), "endpoint"),
+        count(configuration.kv_events.len(), "KVEvents document"),
         count(configuration.warnings.len(), "warning"),
     )?;
     Ok(true)
+}
+
+/// Where an endpoint's events come from.
+fn describe(plan: &Plan) -> String {
+    let asked = if plan.discover { "where the engine says" } else { "" };
+    let ports = plan.ports.map(|ports| {
+        let replay = ports.replay.map(|port| format!(", replay {port}")).unwrap_or_default();
+        format!("port {}{replay}, {}", ports.live, count(ports.ranks.into(), "rank"))
+    });
+    match ports {
+        Some(ports) if plan.discover => format!("{asked}, else {ports}"),
+        Some(ports) => ports,
+        None => asked.to_owned(),
+    }
 }
 
 fn count(n: usize, what: &str) -> String {

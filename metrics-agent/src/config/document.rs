@@ -25,10 +25,13 @@ pub struct Document<'a> {
 pub enum Kind {
     /// llm-d's file-discovery list: `endpoints:` at the top, without `kind`.
     EndpointList,
+    /// Whose KV cache events are followed.
+    KvEvents,
 }
 
 /// Kinds by their `kind` field. Later ones are added here and in `Configuration::add`.
-const KINDS: &[(&str, Kind)] = &[("EndpointList", Kind::EndpointList)];
+const KINDS: &[(&str, Kind)] =
+    &[("EndpointList", Kind::EndpointList), ("KVEvents", Kind::KvEvents)];
 
 /// API groups whose unknown kinds are a mistake, not somebody else's object.
 const OUR_GROUPS: &[&str] = &["llm-d.ai", "inference.networking.k8s.io", "warmroute"];
@@ -101,7 +104,9 @@ impl<'a> Document<'a> {
         ))
     }
 
-    fn has_key(&self, key: &str) -> bool {
+    /// Whether `key` stands at the top.
+    #[must_use]
+    pub fn has_key(&self, key: &str) -> bool {
         self.text.lines().any(|line| line.strip_prefix(key).is_some_and(|l| l.starts_with(':')))
     }
 

@@ -97,6 +97,14 @@ pub enum Problem {
         /// `file:line` of the first.
         first: String,
     },
+    /// An endpoint that two documents of a kind are about.
+    #[error("selects endpoint `{endpoint}`, which {first} selects too; narrow `endpointLabels`")]
+    SelectedTwice {
+        /// The first such endpoint.
+        endpoint: String,
+        /// `file:line` of the other document.
+        first: String,
+    },
     /// A document whose kind is nothing the agent reads.
     #[error("kind `{kind}` is not known; {advice}")]
     UnknownKind {

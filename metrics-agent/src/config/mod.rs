@@ -6,15 +6,17 @@
 pub mod document;
 pub mod error;
 pub mod file_discovery;
+pub mod kv_events;
 pub mod source;
 pub mod watch;
 
 use document::{Document, Kind};
 use error::{Issue, Problem};
 use file_discovery::{EndpointSpec, Located};
+use kv_events::KvEventsSpec;
 use source::Source;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Endpoints of all lists together.
 pub const MAX_ENDPOINTS: usize = 4096;
@@ -28,6 +30,8 @@ pub struct Configuration {
     pub files: usize,
     /// How many lists of endpoints there were.
     pub endpoint_lists: usize,
+    /// Whose KV cache events are followed, and how. No two select the same endpoint.
+    pub kv_events: Vec<KvEventsSpec>,
     /// What was passed over.
     pub warnings: Vec<Issue>,
 }
@@ -60,6 +64,14 @@ struct Builder {
     issues: Vec<Issue>,
     /// Where each name and each address was first given.
     first: HashMap<(&'static str, String), String>,
+    /// Where each of the `KVEvents` documents begins.
+    kv_events_places: Vec<Place>,
+}
+
+/// A file and a line of it.
+struct Place {
+    file: PathBuf,
+    line: u64,
 }
 
 impl Builder {
@@ -79,6 +91,14 @@ impl Builder {
                     }
                     Err(issues) => self.issues.extend(issues),
                 },
+                Ok(Kind::KvEvents) => match kv_events::read(&document) {
+                    Ok(spec) => {
+                        self.configuration.kv_events.push(spec);
+                        let line = document.line_offset.saturating_add(1);
+                        self.kv_events_places.push(Place { file: source.path.clone(), line });
+                    }
+                    Err(issue) => self.issues.push(issue),
+                },
                 Err(issue) if matches!(issue.problem, Problem::ForeignKind(_)) => {
                     self.configuration.warnings.push(issue);
                 }
@@ -96,11 +116,32 @@ impl Builder {
                 self.issues.push(Issue::new(file, line, problem));
             }
         }
+        if let Err(problem) = kv_events::label_ports(&spec.labels) {
+            self.issues.push(Issue::new(file, line, problem));
+        }
         self.configuration.endpoints.push(spec);
+    }
+
+    /// An endpoint whose events two documents are about: which of them holds is anybody's guess.
+    fn check_selectors(&mut self) {
+        let documents = self.configuration.kv_events.iter().zip(&self.kv_events_places);
+        for (index, (document, place)) in documents.clone().enumerate() {
+            let twice = documents.clone().take(index).find_map(|(earlier, first)| {
+                let both =
+                    |e: &&EndpointSpec| earlier.selects(&e.labels) && document.selects(&e.labels);
+                Some((self.configuration.endpoints.iter().find(both)?, first))
+            });
+            if let Some((endpoint, first)) = twice {
+                let first = format!("{}:{}", first.file.display(), first.line);
+                let problem = Problem::SelectedTwice { endpoint: endpoint.full_name(), first };
+                self.issues.push(Issue::new(&place.file, place.line, problem));
+            }
+        }
     }
 
     fn finish(mut self, root: &Path, files: usize) -> Result<Configuration, Vec<Issue>> {
         self.configuration.files = files;
+        self.check_selectors();
         if self.configuration.endpoints.len() > MAX_ENDPOINTS {
             let problem = Problem::TooMany { what: "endpoints", limit: MAX_ENDPOINTS };
             self.issues.push(Issue::new(root, 0, problem));
@@ -155,6 +196,24 @@ mod tests {
         }
         assert!(load(&[]).unwrap_err()[0].contains("no endpoint list"));
         assert_eq!(load(&[source("a.yaml", "endpoints: []")]).unwrap().endpoints, []);
+    }
+
+    #[test]
+    fn an_endpoint_has_one_source_of_events() {
+        let kv = |labels: &str| format!("kind: KVEvents\nendpointLabels: {labels}\n");
+        let list = "endpoints:\n- {name: a, address: 10.0.0.1, port: 80, labels: {x: y}}\n";
+        let all = |first: &str, second: &str| {
+            let documents = format!("{}---\n{}", kv(first), kv(second));
+            load(&[source("a.yaml", list), source("kv.yaml", &documents)])
+        };
+        assert_eq!(all("{x: y}", "{x: z}").unwrap().kv_events.len(), 2);
+        let issues = all("{}", "{x: y}").unwrap_err();
+        let expected = "kv.yaml:4: selects endpoint `default/a`, which kv.yaml:1 selects too";
+        assert!(issues[0].starts_with(expected), "{issues:?}");
+        let bad = "endpoints:\n- {name: a, address: 10.0.0.1, port: 80, \
+                   labels: {warmroute/kv-events-port: x}}\n";
+        let issues = load(&[source("a.yaml", bad)]).unwrap_err();
+        assert!(issues[0].starts_with("a.yaml:2: `warmroute/kv-events-port` is `x`"), "{issues:?}");
     }
 
     #[test]

@@ -32,10 +32,41 @@ fn check_config_prints_what_it_understood() {
     let expected = [
         "endpoint default/a at 10.0.0.1:8000",
         "endpoint default/b at [fd00::2]:8000",
-        "ok: 2 files, 2 endpoint lists, 2 endpoints, 1 warning",
+        "ok: 2 files, 2 endpoint lists, 2 endpoints, 0 KVEvents documents, 1 warning",
     ];
     assert_eq!(lines, expected);
     assert!(errors.contains("b.yml:1: kind `Deployment` is not read"), "{errors}");
+}
+
+#[test]
+fn check_config_says_where_each_endpoints_events_come_from() {
+    let folder = Folder::new();
+    let mut text = list(&[("a", "10.0.0.1:8000".parse().unwrap())]);
+    let own = "- {name: b, address: 10.0.0.2, port: 80, labels: {warmroute/kv-events-port: '7'}}\n";
+    text += own;
+    for (kv, a, b) in [
+        ("", "", " warmroute/kv-events-port=7, KV events port 7, 1 rank"),
+        (
+            "---\nkind: KVEvents\n",
+            ", KV events where the engine says",
+            " warmroute/kv-events-port=7, KV events port 7, 1 rank",
+        ),
+        (
+            "---\nkind: KVEvents\nport: 5557\nreplayPort: 5657\nranks: 2\n",
+            ", KV events where the engine says, else port 5557, replay 5657, 2 ranks",
+            " warmroute/kv-events-port=7, KV events port 7, 2 ranks",
+        ),
+    ] {
+        folder.write("pool.yaml", &format!("{text}{kv}"));
+        let (code, out, errors) = check(&folder, "pool.yaml");
+        assert_eq!(code, Some(0), "{errors}");
+        let lines: Vec<_> = out.lines().take(2).collect();
+        let expected = [
+            format!("endpoint default/a at 10.0.0.1:8000{a}"),
+            format!("endpoint default/b at 10.0.0.2:80{b}"),
+        ];
+        assert_eq!(lines, expected);
+    }
 }
 
 #[test]
