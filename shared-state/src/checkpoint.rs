@@ -116,15 +116,13 @@ impl<'a> SegmentReader<'a> {
     }
 }
 
-/// Writes the roster chunk, true as of frame `seq`.
+/// Writes the roster chunk, true as of frame `seq`, of the operations that `tell` passes on.
 #[must_use]
-pub fn encode_roster<'a>(seq: u64, ops: impl Iterator<Item = TableOp<'a>>) -> Vec<u8> {
+pub fn encode_roster(seq: u64, tell: impl FnOnce(&mut dyn FnMut(&TableOp<'_>))) -> Vec<u8> {
     let mut w = Writer::new();
     w.u32(ROSTER_MAGIC);
     w.u64(seq);
-    for op in ops {
-        op.write(&mut w);
-    }
+    tell(&mut |op| op.write(&mut w));
     seal(w)
 }
 
@@ -176,7 +174,7 @@ mod tests {
                 TableOp::Endpoint { columns: Columns::only(Column(1)), since: 2, record: sample(2) },
                 TableOp::Remove(EndpointId(3)),
             ];
-            let bytes = encode_roster(5, ops.iter().cloned());
+            let bytes = encode_roster(5, |each| ops.iter().for_each(|op| each(op)));
             assert_eq!(decode_roster(&bytes), Ok((5, ops.to_vec())));
         }
 

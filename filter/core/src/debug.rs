@@ -20,7 +20,8 @@ pub fn state_json(vm: &VmState, now_ms: u64) -> String {
                 "address": record.address,
                 "ready": endpoint.is_ready(),
                 "generation": record.generation,
-                "column": endpoint.column.0,
+                "column": endpoint.columns.held.0,
+                "precise": record.precise,
                 "block_tokens": record.block_tokens,
                 "kv_blocks": record.kv_blocks,
                 "bytes_per_token": endpoint.bytes_per_token,
@@ -36,6 +37,11 @@ pub fn state_json(vm: &VmState, now_ms: u64) -> String {
             })
         })
         .collect();
+    let models: Vec<Value> = replica
+        .models
+        .iter()
+        .map(|model| json!({ "name": model.record.name, "distrusted": model.distrusted }))
+        .collect();
     // Also of endpoints that are gone: nothing may be left of those.
     let charged: u64 = in_flight.totals.all().iter().map(|(_, c)| u64::from(c.requests)).sum();
     json!({
@@ -47,6 +53,7 @@ pub fn state_json(vm: &VmState, now_ms: u64) -> String {
         "seq": position.seq,
         "table_age_ms": now_ms.saturating_sub(answered_ms),
         "prefix_blocks": replica.table.len(),
+        "models": models,
         "vms": in_flight.totals.row_count(),
         "in_flight": charged,
         "in_flight_here": vm.ledger().total(),

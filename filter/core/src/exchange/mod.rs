@@ -24,6 +24,7 @@ pub use record::{Cause, Record};
 pub use request_head::RequestHead;
 
 use crate::config::{FailureMode, PluginConfig};
+use crate::replica::Models;
 use crate::request::{BodyScan, LocalReply, PathClass, Scratch};
 use crate::response::{End, ResponseReader, ResponseReport};
 use crate::vm::{Choice, Prompt, Routed, SharedStore, VmState};
@@ -103,7 +104,7 @@ impl Exchange {
             if class != PathClass::Other {
                 return self.refuse(env, empty_body(), "warmroute_bad_request");
             }
-            return self.route(env, |_| Prompt::default());
+            return self.route(env, |_, _| Prompt::default());
         }
         if let Some(encoding) = head.foreign_encoding() {
             return self.refuse(env, LocalReply::compressed(encoding), "warmroute_compressed");
@@ -160,7 +161,8 @@ impl Exchange {
         match scan.finish() {
             Ok(facts) => {
                 let limit = env.config.max_body_bytes;
-                let step = self.route(env, |room| prompt::of(&facts, room.min(limit)));
+                let step =
+                    self.route(env, |models, room| prompt::of(&facts, models, room.min(limit)));
                 recycle(env, facts.into_scratch());
                 step
             }
@@ -184,7 +186,7 @@ impl Exchange {
         Step::Reply { reply, details }
     }
 
-    fn route(&mut self, env: &mut Env<'_>, prompt: impl FnOnce(usize) -> Prompt) -> Step {
+    fn route(&mut self, env: &mut Env<'_>, prompt: impl FnOnce(&Models, usize) -> Prompt) -> Step {
         self.phase = Phase::Decided;
         let (choice, message) = env.vm.choose(env.store, prompt, env.now_ms, env.random);
         env.outbox.extend(message);
@@ -268,7 +270,7 @@ impl Exchange {
             return;
         }
         if let Some(routed) = &mut self.routed {
-            env.vm.answered(env.store, routed, env.now_ms);
+            env.outbox.extend(env.vm.answered(env.store, routed, env.now_ms));
         }
         if self.record.ttft_ms.is_none() {
             self.record.ttft_ms = Some(env.now_ms.saturating_sub(self.started_ms));

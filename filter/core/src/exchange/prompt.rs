@@ -1,15 +1,19 @@
 //! From the facts of a body to the prompt's chain.
 
+use crate::replica::Models;
 use crate::request::{RequestFacts, visit_prompt};
 use crate::vm::Prompt;
-use warmroute_shared_state::prefix::{BlockDigester, ChainScope, chain_in_place};
+use warmroute_shared_state::prefix::{BLOCK_BYTES, BlockDigester, ChainScope, chain_in_place};
 
-/// The chain over the prompt's approximate byte stream, `limit` bytes of it at most: what lies beyond is held by
-/// nobody. A completions request with several prompts is routed by the first one; the others count as work to do.
-pub(super) fn of(facts: &RequestFacts, limit: usize) -> Prompt {
+/// The chain over the prompt's bytes, `limit` of them at most: what lies beyond is held by nobody. A
+/// completions request with several prompts is routed by the first one; the others count as work to do.
+pub(super) fn of(facts: &RequestFacts, _models: &Models, limit: usize) -> Prompt {
+    approximate(facts, limit)
+}
+
+fn approximate(facts: &RequestFacts, limit: usize) -> Prompt {
     let mut digester = BlockDigester::default();
-    let mut chain =
-        Vec::with_capacity(facts.body_bytes / warmroute_shared_state::prefix::BLOCK_BYTES);
+    let mut chain = Vec::with_capacity(facts.body_bytes / BLOCK_BYTES);
     visit_prompt(facts, 0, limit, &mut |piece: &[u8]| digester.push(piece, &mut chain));
     let mut bytes = digester.bytes();
     if bytes >= limit as u64 {
@@ -23,9 +27,9 @@ pub(super) fn of(facts: &RequestFacts, limit: usize) -> Prompt {
     }
     let scope = ChainScope {
         model: facts.model_name(),
-        adapter: None,
         cache_salt: facts.cache_salt.map(|salt| facts.str(salt)),
+        ..ChainScope::default()
     };
     chain_in_place(&scope, &mut chain);
-    Prompt { chain, bytes }
+    Prompt { stream: 0, chain, bytes }
 }

@@ -38,6 +38,8 @@ pub struct Record {
     pub reason: Option<&'static str>,
     /// Prompt tokens that it was believed to hold.
     pub matched_tokens: Option<u64>,
+    /// What that belief rested on.
+    pub matched_kind: Option<&'static str>,
     /// From the request's headers to the first token (of a whole answer: to its first byte), in ms.
     pub ttft_ms: Option<u64>,
     /// What the engine counted.
@@ -63,7 +65,8 @@ impl Record {
     fn charged(&mut self, vm: &VmState, routed: &Routed) {
         let endpoint = vm.follower().replica.roster.get(routed.endpoint());
         self.endpoint = endpoint.map(|endpoint| endpoint.record.address.clone());
-        self.matched_tokens = Some(routed.matched_tokens);
+        self.matched_tokens = Some(routed.belief.tokens);
+        self.matched_kind = Some(routed.belief.kind.as_str());
     }
 
     pub(super) fn answered(&mut self, report: &ResponseReport) {
@@ -78,6 +81,7 @@ impl Record {
             ("endpoint", self.endpoint.clone()),
             ("reason", self.reason.map(str::to_owned)),
             ("matched_tokens", number(self.matched_tokens)),
+            ("matched_kind", self.matched_kind.map(str::to_owned)),
             ("ttft_ms", number(self.ttft_ms)),
             ("prompt_tokens", number(self.usage.prompt_tokens)),
             ("cached_tokens", number(self.usage.cached_tokens)),

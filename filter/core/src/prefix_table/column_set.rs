@@ -2,8 +2,8 @@
 
 use warmroute_shared_state::frame::Column;
 
-/// Columns that can exist at once: 256 endpoints, and as many again for churn.
-pub const MAX_COLUMNS: u16 = 512;
+/// Columns that can exist at once: two for each of 256 endpoints, and as many again for churn.
+pub const MAX_COLUMNS: u16 = 1024;
 
 const WORDS: usize = MAX_COLUMNS as usize / 64;
 
@@ -59,6 +59,16 @@ impl ColumnMask {
             *word &= other;
         }
         both
+    }
+
+    /// Columns in either set.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        let mut either = *self;
+        for (word, other) in either.0.iter_mut().zip(&other.0) {
+            *word |= other;
+        }
+        either
     }
 
     /// Columns in this set and not in the other.
@@ -220,10 +230,10 @@ mod tests {
     crate::tests! {
         fn a_mask_lists_what_was_put_in() {
             let mut mask = ColumnMask::default();
-            for c in [0, 63, 64, 300, 511, 512, 60_000] {
+            for c in [0, 63, 64, 300, 1023, 1024, 60_000] {
                 mask.insert(Column(c));
             }
-            assert_eq!(mask.iter().map(|c| c.0).collect::<Vec<_>>(), [0, 63, 64, 300, 511]);
+            assert_eq!(mask.iter().map(|c| c.0).collect::<Vec<_>>(), [0, 63, 64, 300, 1023]);
             mask.remove(Column(64));
             assert!(!mask.contains(Column(64)) && mask.contains(Column(63)));
             assert_eq!(mask.len(), 4);

@@ -14,15 +14,33 @@ pub use walk::PrefixMatch;
 
 use column_set::{ColumnRef, ColumnSets};
 use hashbrown::HashTable;
+use warmroute_shared_state::block::Block;
 use warmroute_shared_state::checkpoint::{SEGMENTS, segment_of};
 use warmroute_shared_state::frame::Column;
+
+const _: () = assert!(core::mem::size_of::<Entry>() == 24);
 
 /// One block. The hash is already well mixed, so it is its own hash-table hash.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     hash: u64,
     stamp: u32,
+    /// Tokens that the chain up to its end stands for; 0 = no event said.
+    tokens: u32,
     columns: ColumnRef,
+}
+
+/// One entry, for checkpoints.
+#[derive(Debug, Clone, Copy)]
+pub struct TableEntry {
+    /// Chain hash.
+    pub hash: u64,
+    /// When one of our picks last used it, in units of 64 ms (wrapping).
+    pub stamp: u32,
+    /// Tokens that the chain up to its end stands for; 0 = no event said.
+    pub tokens: u32,
+    /// Who holds it.
+    pub columns: ColumnMask,
 }
 
 /// The table: chain hash to columns.
@@ -56,20 +74,45 @@ impl PrefixTable {
         self.len == 0
     }
 
-    /// Records that `column` holds the block. Doing it twice changes nothing but the stamp.
+    /// Records that `column` is believed to hold the block. Doing it twice changes nothing but the stamp.
     pub fn insert(&mut self, column: Column, stamp: u32, hash: u64) {
+        self.enter(column, hash, |entry| entry.stamp = stamp);
+    }
+
+    /// Records that `column` told that it holds the block.
+    pub fn store(&mut self, column: Column, block: Block) {
+        self.enter(column, block.hash, |entry| entry.tokens = block.tokens);
+    }
+
+    /// Puts a column of a checkpoint's entry back.
+    pub fn restore(&mut self, column: Column, stamp: u32, tokens: u32, hash: u64) {
+        self.enter(column, hash, |entry| {
+            entry.stamp = stamp;
+            entry.tokens = tokens;
+        });
+    }
+
+    fn enter(&mut self, column: Column, hash: u64, change: impl FnOnce(&mut Entry)) {
         let Some(segment) = self.segments.get_mut(segment_of(hash)) else { return };
         match segment.find_mut(hash, |entry| entry.hash == hash) {
             Some(entry) => {
-                entry.stamp = stamp;
+                change(entry);
                 self.sets.insert(&mut entry.columns, column);
             }
             None => {
-                let columns = ColumnRef::one(column);
-                segment.insert_unique(hash, Entry { hash, stamp, columns }, |entry| entry.hash);
+                let mut entry =
+                    Entry { hash, stamp: 0, tokens: 0, columns: ColumnRef::one(column) };
+                change(&mut entry);
+                segment.insert_unique(hash, entry, |entry| entry.hash);
                 self.len = self.len.saturating_add(1);
             }
         }
+    }
+
+    /// Whether `column` holds the block.
+    #[must_use]
+    pub fn holds(&self, column: Column, hash: u64) -> bool {
+        self.find(hash).is_some_and(|entry| self.sets.contains(entry.columns, column))
     }
 
     /// Records that `column` no longer holds the block.
@@ -86,8 +129,7 @@ impl PrefixTable {
     /// Whether `column` holds the block and its stamp is at most `age` older than `stamp`.
     #[must_use]
     pub fn holds_since(&self, column: Column, stamp: u32, age: u32, hash: u64) -> bool {
-        let Some(segment) = self.segments.get(segment_of(hash)) else { return false };
-        segment.find(hash, |entry| entry.hash == hash).is_some_and(|entry| {
+        self.find(hash).is_some_and(|entry| {
             stamp.wrapping_sub(entry.stamp) <= age && self.sets.contains(entry.columns, column)
         })
     }
@@ -104,16 +146,16 @@ impl PrefixTable {
         self.len = self.len.saturating_sub(before.saturating_sub(segment.len()));
     }
 
-    /// Calls `each` with hash, stamp and columns of every entry of one segment.
-    pub fn for_each_in_segment(&self, segment: usize, mut each: impl FnMut(u64, u32, ColumnMask)) {
+    /// Calls `each` with every entry of one segment.
+    pub fn for_each_in_segment(&self, segment: usize, mut each: impl FnMut(TableEntry)) {
         for entry in self.segments.get(segment).into_iter().flatten() {
-            each(entry.hash, entry.stamp, self.sets.mask(entry.columns));
+            let Entry { hash, stamp, tokens, columns } = *entry;
+            each(TableEntry { hash, stamp, tokens, columns: self.sets.mask(columns) });
         }
     }
 
-    fn columns_of(&self, hash: u64) -> Option<ColumnRef> {
-        let segment = self.segments.get(segment_of(hash))?;
-        segment.find(hash, |entry| entry.hash == hash).map(|entry| entry.columns)
+    fn find(&self, hash: u64) -> Option<&Entry> {
+        self.segments.get(segment_of(hash))?.find(hash, |entry| entry.hash == hash)
     }
 }
 
@@ -123,7 +165,8 @@ mod tests {
     use warmroute_shared_state::prefix::{ChainScope, chain};
 
     fn columns(table: &PrefixTable, hash: u64) -> Vec<u16> {
-        table.columns_of(hash).map_or(vec![], |c| table.sets.mask(c).iter().map(|c| c.0).collect())
+        let mask = table.find(hash).map(|entry| table.sets.mask(entry.columns)).unwrap_or_default();
+        mask.iter().map(|c| c.0).collect()
     }
 
     crate::tests! {

@@ -1,13 +1,15 @@
 //! What one VM knows: the endpoints, their loads and the prefix table, kept current by applying
 //! the applier's operations in order.
 
+mod models;
 mod roster;
 
+pub use models::{Model, Models, record_ops, revision};
 pub use roster::{EndpointState, Roster};
 
-use crate::prefix_table::{ColumnMask, PrefixTable};
+use crate::prefix_table::{ColumnMask, PrefixMatch, PrefixTable};
 use warmroute_shared_state::checkpoint::SEGMENTS;
-use warmroute_shared_state::frame::TableOp;
+use warmroute_shared_state::frame::{Column, TableOp};
 
 /// Segments swept of dead columns at each call of [`Replica::sweep_some`].
 const SWEEP_STEP: usize = 64;
@@ -19,6 +21,8 @@ pub struct Replica {
     pub roster: Roster,
     /// Who holds which block.
     pub table: PrefixTable,
+    /// Models whose prompts can be told byte for byte.
+    pub models: Models,
     /// Columns whose endpoint is gone and whose entries still stand in some segments.
     dead: ColumnMask,
     /// Next segment to sweep; a sweep is over when it comes round to where it began.
@@ -31,19 +35,20 @@ impl Replica {
     /// harmless as long as every frame up to the newest follows.
     pub fn apply(&mut self, seq: u64, op: &TableOp<'_>) {
         match op {
-            TableOp::Endpoint { column, since, record } => {
-                if let Some(freed) = self.roster.upsert(*column, *since, record) {
-                    self.bury(freed);
-                }
-                if self.dead.contains(*column) && self.roster.since(*column) == Some(*since) {
+            TableOp::Endpoint { columns, since, record } => {
+                let freed = self.roster.upsert(*columns, *since, record);
+                freed.into_iter().for_each(|column| self.bury(column));
+                let again = |column| {
+                    self.dead.contains(column) && self.roster.since(column) == Some(*since)
+                };
+                if columns.iter().any(again) {
                     // The column is in use again: nothing of its former owner may be left.
                     self.finish_sweep();
                 }
             }
             TableOp::Remove(id) => {
-                if let Some(freed) = self.roster.remove(*id) {
-                    self.bury(freed);
-                }
+                let freed = self.roster.remove(*id);
+                freed.into_iter().for_each(|column| self.bury(column));
             }
             TableOp::Load { id, at_ms, load } => self.roster.set_load(*id, *at_ms, *load),
             TableOp::Insert { column, stamp, hashes } => {
@@ -52,15 +57,43 @@ impl Replica {
                     hashes.for_each(|hash| self.table.insert(*column, *stamp, hash));
                 }
             }
+            TableOp::Store { column, blocks } => {
+                if self.roster.since(*column).is_some_and(|since| since <= seq) {
+                    blocks.for_each(|block| self.table.store(*column, block));
+                }
+            }
             TableOp::Evict { column, hashes } => {
                 hashes.for_each(|hash| self.table.remove(*column, hash));
             }
             TableOp::Position { position, at_ms } => self.roster.set_position(*position, *at_ms),
             TableOp::BytesPerToken { id, milli } => self.roster.set_bytes_per_token(*id, *milli),
+            TableOp::ModelPart { revision, part, parts, bytes } => {
+                self.models.part(*revision, *part, *parts, bytes);
+            }
+            TableOp::RemoveModel(name) => self.models.remove(name),
+            TableOp::Distrust { stream } => self.models.distrust(*stream),
+            // For whoever measures.
+            TableOp::Told { .. } => {}
         }
     }
 
-    fn bury(&mut self, column: warmroute_shared_state::frame::Column) {
+    /// How far each endpoint holds the chain, by each of its columns.
+    #[must_use]
+    pub fn walk(&self, chain: &[u64]) -> Vec<PrefixMatch> {
+        let heir = |column| match self.roster.by_column(column) {
+            Some(endpoint) if endpoint.columns.held == column => endpoint.columns.expected,
+            _ => Column::NONE,
+        };
+        self.table.walk(chain, self.roster.live(), heir)
+    }
+
+    /// Calls `each` with the operations that rebuild everything but the table.
+    pub fn for_each_op(&self, each: &mut dyn FnMut(&TableOp<'_>)) {
+        self.models.for_each_op(&mut *each);
+        self.roster.to_ops().for_each(|op| each(&op));
+    }
+
+    fn bury(&mut self, column: Column) {
         self.dead.insert(column);
         self.sweep_left = SEGMENTS;
     }
@@ -99,8 +132,9 @@ impl Replica {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use warmroute_shared_state::block::{Block, BlockList};
     use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
-    use warmroute_shared_state::frame::{Column, HashList};
+    use warmroute_shared_state::frame::{Columns, HashList};
 
     pub(crate) fn record(n: u16) -> EndpointRecord {
         let address = format!("127.0.0.1:{}", 9000 + n);
@@ -112,12 +146,14 @@ pub(crate) mod tests {
             availability: Availability::Ready,
             block_tokens: 16,
             kv_blocks: 10_000,
+            precise: false,
+            lower_tier_percent: 0,
             labels: vec![],
         }
     }
 
     fn endpoint(n: u16, column: u16, since: u64) -> TableOp<'static> {
-        TableOp::Endpoint { column: Column(column), since, record: record(n) }
+        TableOp::Endpoint { columns: Columns::only(Column(column)), since, record: record(n) }
     }
 
     fn insert(column: u16, hashes: &[u64]) -> TableOp<'_> {
@@ -125,8 +161,7 @@ pub(crate) mod tests {
     }
 
     fn matched(replica: &Replica, chain: &[u64]) -> Vec<(u16, usize)> {
-        let matches = replica.table.walk(chain, replica.roster.live());
-        matches.iter().map(|m| (m.column.0, m.blocks)).collect()
+        replica.walk(chain).iter().map(|m| (m.column.0, m.blocks)).collect()
     }
 
     crate::tests! {
@@ -177,6 +212,31 @@ pub(crate) mod tests {
             let mut replica = Replica::default();
             replica.apply(9, &insert(3, &[10]));
             assert!(replica.table.is_empty());
+        }
+
+        fn all_columns_of_an_endpoint_go_with_it() {
+            let columns = Columns { held: Column(0), expected: Column(1), any_tier: Column(2) };
+            let mut replica = Replica::default();
+            replica.apply(1, &TableOp::Endpoint { columns, since: 1, record: record(1) });
+            let blocks = [Block { hash: 10, tokens: 30 }];
+            for column in [0, 2] {
+                let blocks = BlockList::Slice(&blocks);
+                replica.apply(2, &TableOp::Store { column: Column(column), blocks });
+            }
+            replica.apply(2, &insert(1, &[20, 30]));
+            assert_eq!(matched(&replica, &[10, 20, 30]), [(0, 1), (2, 1), (1, 3)]);
+            // A new generation: nothing of it counts any more.
+            let columns = Columns { held: Column(3), expected: Column(4), any_tier: Column::NONE };
+            replica.apply(3, &TableOp::Endpoint { columns, since: 3, record: record(1) });
+            assert_eq!(matched(&replica, &[10, 20, 30]), []);
+            while replica.needs_sweep() {
+                replica.sweep_some();
+            }
+            assert!(replica.table.is_empty());
+            replica.apply(4, &insert(4, &[10]));
+            assert_eq!(matched(&replica, &[10]), [(4, 1)]);
+            replica.apply(5, &TableOp::Remove(record(1).id));
+            assert_eq!(matched(&replica, &[10]), []);
         }
 
         fn applying_the_same_operations_again_changes_nothing() {

@@ -3,7 +3,7 @@
 use crate::prefix_table::{ColumnMask, MAX_COLUMNS};
 use hashbrown::HashMap;
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
-use warmroute_shared_state::frame::{Column, TableOp};
+use warmroute_shared_state::frame::{Column, Columns, TableOp};
 use warmroute_shared_state::stream::Position;
 
 /// Bytes of prompt a token stands for until usage says better.
@@ -17,9 +17,9 @@ const OUT_OF_ORDER_MS: u64 = 10_000;
 pub struct EndpointState {
     /// What the agent says.
     pub record: EndpointRecord,
-    /// Its share of the prefix table.
-    pub column: Column,
-    /// Frame that gave it the column.
+    /// Its shares of the prefix table.
+    pub columns: Columns,
+    /// Frame that gave it the columns.
     pub since: u64,
     /// Its last scrape.
     pub load: Load,
@@ -150,23 +150,22 @@ impl Roster {
         self.by_column(column).map(|endpoint| endpoint.since)
     }
 
-    /// Adds or changes an endpoint. Returns the column that it no longer uses, if it moved.
+    /// Adds or changes an endpoint. Returns the columns that it no longer uses, if it moved.
     pub(super) fn upsert(
         &mut self,
-        column: Column,
+        columns: Columns,
         since: u64,
         record: &EndpointRecord,
-    ) -> Option<Column> {
-        if column.0 >= MAX_COLUMNS {
-            return None;
+    ) -> Vec<Column> {
+        if columns.iter().any(|column| column.0 >= MAX_COLUMNS) {
+            return Vec::new();
         }
-        let mut freed = None;
+        let mut freed = Vec::new();
         match self.by_id.get(&record.id).and_then(|at| self.endpoints.get_mut(*at)) {
             Some(known) => {
-                if known.column != column {
-                    freed = Some(known.column);
-                }
-                known.column = column;
+                let kept = |column: &Column| columns.iter().any(|other| other == *column);
+                freed.extend(known.columns.iter().filter(|column| !kept(column)));
+                known.columns = columns;
                 known.since = since;
                 known.record = record.clone();
             }
@@ -174,7 +173,7 @@ impl Roster {
                 self.by_id.insert(record.id, self.endpoints.len());
                 self.endpoints.push(EndpointState {
                     record: record.clone(),
-                    column,
+                    columns,
                     since,
                     load: Load::default(),
                     load_at_ms: 0,
@@ -182,25 +181,28 @@ impl Roster {
                 });
             }
         }
-        if let Some(freed) = freed {
-            self.set_owner(freed, None);
+        for column in &freed {
+            self.set_owner(*column, None);
         }
-        self.set_owner(column, Some(record.id));
+        for column in columns.iter() {
+            self.set_owner(column, Some(record.id));
+        }
         freed
     }
 
-    /// Removes an endpoint and returns its column.
-    pub(super) fn remove(&mut self, id: EndpointId) -> Option<Column> {
-        let at = self.by_id.remove(&id)?;
-        if at >= self.endpoints.len() {
-            return None;
-        }
+    /// Removes an endpoint and returns its columns.
+    pub(super) fn remove(&mut self, id: EndpointId) -> Vec<Column> {
+        let Some(at) = self.by_id.remove(&id).filter(|at| *at < self.endpoints.len()) else {
+            return Vec::new();
+        };
         let gone = self.endpoints.swap_remove(at);
         if let Some(moved) = self.endpoints.get(at) {
             self.by_id.insert(moved.record.id, at);
         }
-        self.set_owner(gone.column, None);
-        Some(gone.column)
+        for column in gone.columns.iter() {
+            self.set_owner(column, None);
+        }
+        gone.columns.iter().collect()
     }
 
     fn set_owner(&mut self, column: Column, owner: Option<EndpointId>) {
@@ -252,7 +254,7 @@ impl Roster {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let milli = (e.bytes_per_token * 1000.0) as u32;
             [
-                TableOp::Endpoint { column: e.column, since: e.since, record: e.record.clone() },
+                TableOp::Endpoint { columns: e.columns, since: e.since, record: e.record.clone() },
                 TableOp::Load { id, at_ms: e.load_at_ms, load: e.load },
                 TableOp::BytesPerToken { id, milli },
             ]
@@ -270,22 +272,22 @@ mod tests {
         fn removing_one_endpoint_leaves_the_others_reachable() {
             let mut roster = Roster::default();
             for n in 0..5 {
-                roster.upsert(Column(n), 1, &record(n));
+                roster.upsert(Columns::only(Column(n)), 1, &record(n));
             }
-            assert_eq!(roster.remove(record(1).id), Some(Column(1)));
-            assert_eq!(roster.remove(record(1).id), None);
+            assert_eq!(roster.remove(record(1).id), [Column(1)]);
+            assert_eq!(roster.remove(record(1).id), []);
             for n in [0, 2, 3, 4] {
-                assert_eq!(roster.get(record(n).id).map(|e| e.column), Some(Column(n)));
+                assert_eq!(roster.get(record(n).id).map(|e| e.columns.held), Some(Column(n)));
                 assert_eq!(roster.by_column(Column(n)).map(|e| e.record.id), Some(record(n).id));
             }
             assert_eq!(roster.len(), 4);
             let free = |from| roster.free_column(from, &ColumnMask::default());
-            assert_eq!((free(0), free(7), free(512 + 2)), (Some(Column(1)), Some(Column(7)), Some(Column(5))));
+            assert_eq!((free(0), free(7), free(1024 + 2)), (Some(Column(1)), Some(Column(7)), Some(Column(5))));
         }
 
         fn an_older_scrape_does_not_replace_a_newer_one() {
             let mut roster = Roster::default();
-            roster.upsert(Column(0), 1, &record(0));
+            roster.upsert(Columns::only(Column(0)), 1, &record(0));
             let load = |waiting| Load { waiting: Some(waiting), ..Load::default() };
             roster.set_load(record(0).id, 100, load(1.0));
             roster.set_load(record(0).id, 50, load(9.0));
@@ -294,7 +296,7 @@ mod tests {
 
         fn a_clock_that_was_set_back_does_not_freeze_the_loads() {
             let mut roster = Roster::default();
-            roster.upsert(Column(0), 1, &record(0));
+            roster.upsert(Columns::only(Column(0)), 1, &record(0));
             let load = |waiting| Load { waiting: Some(waiting), ..Load::default() };
             roster.set_load(record(0).id, 3_600_000, load(9.0));
             roster.set_load(record(0).id, 1000, load(0.0));
@@ -304,7 +306,7 @@ mod tests {
         fn its_operations_rebuild_it() {
             let mut replica = Replica::default();
             for n in 0..3 {
-                replica.apply(9, &TableOp::Endpoint { column: Column(n), since: 4, record: record(n) });
+                replica.apply(9, &TableOp::Endpoint { columns: Columns::only(Column(n)), since: 4, record: record(n) });
             }
             let id = record(1).id;
             let load = Load { kv_usage: Some(0.5), ..Load::default() };

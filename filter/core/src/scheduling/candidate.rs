@@ -14,8 +14,12 @@ pub struct Candidate {
     pub waiting_since_scrape: u32,
     /// KV utilization, 0 to 1, if the scrape said.
     pub kv_usage: Option<f32>,
-    /// Leading blocks of the prompt that it holds.
+    /// Leading blocks of the prompt that it holds, those of a slower tier by their worth.
     pub matched_blocks: usize,
+    /// The same in tokens.
+    pub matched_tokens: u64,
+    /// Tokens of the whole prompt.
+    pub prompt_tokens: u64,
     /// Uncached prompt tokens of requests on their way to it.
     pub uncached_tokens: u64,
 }

@@ -85,6 +85,8 @@ pub(super) mod tests {
             waiting_since_scrape: 0,
             kv_usage: Some(0.0),
             matched_blocks: 0,
+            matched_tokens: 0,
+            prompt_tokens: 0,
             uncached_tokens: 0,
         }
     }

@@ -1,14 +1,21 @@
 //! The applier: the one VM of an Envoy that reads the agent's stream and the others' picks, and
 //! tells all of them what changed.
 
+use super::expectations::Expectations;
 use super::publisher::{Publisher, RoleLost};
 use super::shares::{self, Shares};
 use super::{Follower, Keys, Message, ROW_SLOTS, Settings, SharedStore};
 use crate::inflight::{Row, Totals};
-use crate::replica::Replica;
-use std::collections::BTreeSet;
+use crate::prefix_table::ColumnMask;
+use crate::replica::{Replica, record_ops, revision};
+use std::collections::{BTreeMap, BTreeSet};
+use warmroute_shared_state::block::{Block, BlockList, Tier};
+use warmroute_shared_state::checkpoint::SEGMENTS;
 use warmroute_shared_state::endpoint::{EndpointId, EndpointRecord};
-use warmroute_shared_state::frame::{Column, HASHES_PER_OP, HashList, TableOp};
+use warmroute_shared_state::frame::{
+    BLOCKS_PER_OP, Column, Columns, HASHES_PER_OP, HashList, TableOp,
+};
+use warmroute_shared_state::model::ModelRecord;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 use warmroute_shared_state::wire::WireError;
 
@@ -43,11 +50,24 @@ struct PendingSnapshot {
     ops: Vec<AgentOp>,
 }
 
+/// How expectations ended, since the role was taken.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ExpectationCounts {
+    /// Events told what was expected.
+    pub confirmed: u64,
+    /// They did not.
+    pub unconfirmed: u64,
+    /// Models that are approximate since.
+    pub distrusted: u64,
+}
+
 /// State of the role.
 #[derive(Debug)]
 pub(super) struct Applier {
     publisher: Publisher,
     shares: Shares,
+    expectations: Expectations,
+    counts: ExpectationCounts,
     snapshot: Option<PendingSnapshot>,
     settings: Settings,
     active_rows: Vec<usize>,
@@ -66,10 +86,16 @@ impl Applier {
         keys: &Keys,
         follower: &Follower,
         settings: Settings,
+        now_ms: u64,
     ) -> Self {
+        let replica = &follower.replica;
+        let guessed =
+            |column| replica.roster.by_column(column).is_some_and(|e| e.columns.held == column);
         Self {
             publisher: Publisher::new(store, keys),
-            shares: Shares::of(&follower.replica.table),
+            shares: Shares::of(&replica.table, guessed),
+            expectations: left_behind(replica, now_ms),
+            counts: ExpectationCounts::default(),
             snapshot: None,
             settings,
             active_rows: Vec::new(),
@@ -88,6 +114,12 @@ impl Applier {
     #[must_use]
     pub(super) fn refused_endpoints(&self) -> u64 {
         self.refused.len() as u64
+    }
+
+    /// How expectations ended.
+    #[must_use]
+    pub(super) fn expectation_counts(&self) -> ExpectationCounts {
+        self.counts
     }
 
     /// Path of the next request to the agent, which may hold the answer for `wait_ms`.
@@ -149,7 +181,7 @@ impl Applier {
         }
     }
 
-    /// A snapshot names every endpoint: the others are gone.
+    /// A snapshot names every endpoint and model: the others are gone.
     fn remove_absent(&mut self, follower: &mut Follower, ops: &[AgentOp]) {
         self.refused.clear();
         let present: BTreeSet<EndpointId> = ops
@@ -169,6 +201,18 @@ impl Applier {
         for id in gone {
             self.remove(follower, id);
         }
+        let present: BTreeSet<&str> = ops
+            .iter()
+            .filter_map(|op| match op {
+                AgentOp::Model(record) => Some(record.name.as_str()),
+                _ => None,
+            })
+            .collect();
+        let models = follower.replica.models.iter().map(|model| model.record.name.clone());
+        let gone: Vec<String> = models.filter(|name| !present.contains(name.as_str())).collect();
+        for name in gone {
+            self.tell(follower, &TableOp::RemoveModel(&name));
+        }
     }
 
     fn apply_ops(
@@ -178,6 +222,7 @@ impl Applier {
         position: Position,
         now_ms: u64,
     ) {
+        let mut oldest = u64::MAX;
         for op in ops {
             match op {
                 AgentOp::Endpoint(record) => self.upsert(follower, record),
@@ -186,16 +231,47 @@ impl Applier {
                     let at_ms = now_ms.saturating_sub(u64::from(*age_ms));
                     self.tell(follower, &TableOp::Load { id: *id, at_ms, load: *load });
                 }
+                AgentOp::Store { id, tier, at_ms, blocks } => {
+                    self.store(follower, *id, *tier, blocks);
+                    oldest = oldest.min(at_ms.checked_sub(1).map_or(u64::MAX, |_| *at_ms));
+                }
+                AgentOp::Evict { id, tier, at_ms, hashes } => {
+                    if let Some(column) = column_of(&follower.replica, *id, *tier) {
+                        self.evict(follower, column, hashes);
+                    }
+                    oldest = oldest.min(at_ms.checked_sub(1).map_or(u64::MAX, |_| *at_ms));
+                }
+                AgentOp::Model(record) => self.put_model(follower, record),
+                AgentOp::RemoveModel(name) => self.tell(follower, &TableOp::RemoveModel(name)),
             }
+        }
+        if oldest < u64::MAX {
+            self.tell(follower, &TableOp::Told { at_ms: oldest });
         }
         self.tell(follower, &TableOp::Position { position, at_ms: now_ms });
     }
 
     /// Applies an operation to this VM's replica and to the next frame.
     fn tell(&mut self, follower: &mut Follower, op: &TableOp<'_>) {
-        follower.note_scrape(op);
+        follower.note(op);
         follower.replica.apply(self.publisher.next_seq(), op);
         self.publisher.push(op);
+    }
+
+    fn store(&mut self, follower: &mut Follower, id: EndpointId, tier: Tier, blocks: &[Block]) {
+        let Some(column) = column_of(&follower.replica, id, tier) else { return };
+        for blocks in blocks.chunks(BLOCKS_PER_OP) {
+            let blocks = BlockList::Slice(blocks);
+            self.tell(follower, &TableOp::Store { column, blocks });
+        }
+    }
+
+    fn put_model(&mut self, follower: &mut Follower, record: &ModelRecord) {
+        let number = revision(record);
+        if follower.replica.models.iter().any(|model| model.revision == number) {
+            return;
+        }
+        record_ops(record, |op| self.tell(follower, op));
     }
 
     fn upsert(&mut self, follower: &mut Follower, record: &EndpointRecord) {
@@ -204,15 +280,18 @@ impl Applier {
         if known.is_some_and(|known| known.record == *record) {
             return;
         }
-        let old = known.map(|known| (known.column, known.since, known.record.generation));
+        let old = known.map(|known| (known.columns, known.since, known.record.generation));
         let place = match old {
-            Some((column, since, generation)) if generation == record.generation => {
-                Some((column, since))
+            Some((columns, since, generation)) if generation == record.generation => {
+                Some((columns, since))
             }
             None if roster.len() >= self.settings.max_endpoints => None,
-            _ => self.fresh_column(follower).map(|column| (column, self.publisher.next_seq())),
+            _ => {
+                let since = self.publisher.next_seq();
+                self.fresh_columns(follower, record).map(|columns| (columns, since))
+            }
         };
-        let Some((column, since)) = place else {
+        let Some((columns, since)) = place else {
             if self.refused.len() < REFUSED_KEPT {
                 self.refused.insert(record.id);
             }
@@ -220,30 +299,48 @@ impl Applier {
         };
         self.refused.remove(&record.id);
         if let Some((old, ..)) = old
-            && old != column
+            && old != columns
         {
-            self.shares.drop_column(old);
+            self.shares.drop_column(old.held);
         }
-        self.tell(follower, &TableOp::Endpoint { column, since, record: record.clone() });
+        self.tell(follower, &TableOp::Endpoint { columns, since, record: record.clone() });
     }
 
-    fn fresh_column(&self, follower: &mut Follower) -> Option<Column> {
+    /// As many columns as the endpoint needs. If there is no more than one left, it goes without the others.
+    fn fresh_columns(&self, follower: &mut Follower, record: &EndpointRecord) -> Option<Columns> {
+        let mut taken = ColumnMask::default();
+        let mut fresh = |wanted: bool| {
+            let column = if wanted { self.fresh_column(follower, &taken)? } else { Column::NONE };
+            taken.insert(column);
+            Some(column)
+        };
+        let held = fresh(true)?;
+        Some(Columns {
+            held,
+            expected: fresh(record.precise).unwrap_or(Column::NONE),
+            any_tier: fresh(record.lower_tier_percent > 0).unwrap_or(Column::NONE),
+        })
+    }
+
+    fn fresh_column(&self, follower: &mut Follower, taken: &ColumnMask) -> Option<Column> {
         let replica = &mut follower.replica;
         let from = self.publisher.next_seq();
-        if let Some(column) = replica.roster.free_column(from, replica.dead_columns()) {
+        let free =
+            |replica: &Replica| replica.roster.free_column(from, &replica.dead_columns().or(taken));
+        if let Some(column) = free(replica) {
             return Some(column);
         }
         // Churn outran the sweep: finish it now.
         while replica.needs_sweep() {
             replica.sweep_some();
         }
-        replica.roster.free_column(from, replica.dead_columns())
+        free(replica)
     }
 
     fn remove(&mut self, follower: &mut Follower, id: EndpointId) {
         self.refused.remove(&id);
         if let Some(known) = follower.replica.roster.get(id) {
-            self.shares.drop_endpoint(id, known.column);
+            self.shares.drop_endpoint(id, known.columns.held);
             self.tell(follower, &TableOp::Remove(id));
         }
     }
@@ -261,8 +358,22 @@ impl Applier {
             }
             Message::Unpicked { column, chain } => {
                 let chain = chain.to_vec();
+                if let (Some(expected), Some(last)) =
+                    (expected_beside(&follower.replica, *column), chain.last())
+                {
+                    let unused = self.expectations.forget(expected, *last);
+                    self.evict(follower, expected, &unused);
+                }
                 if self.shares.forget(*column, &chain) {
                     self.evict(follower, *column, &chain);
+                }
+            }
+            Message::Expected { column, stream, chain } => {
+                self.expect(follower, *column, *stream, &chain.to_vec(), now_ms);
+            }
+            Message::Settled { column, last, answered } => {
+                if let Some(expected) = expected_beside(&follower.replica, *column) {
+                    self.expectations.settle(expected, *last, *answered, now_ms);
                 }
             }
             Message::Usage { endpoint, prompt_bytes, prompt_tokens } => {
@@ -275,6 +386,45 @@ impl Applier {
                 }
             }
             Message::Trap => {}
+        }
+    }
+
+    fn expect(
+        &mut self,
+        follower: &mut Follower,
+        column: Column,
+        stream: u64,
+        chain: &[u64],
+        now_ms: u64,
+    ) {
+        let Some(endpoint) = follower.replica.roster.by_column(column) else { return };
+        let columns = endpoint.columns;
+        if columns.held != column || columns.expected == Column::NONE {
+            return;
+        }
+        let news = self.expectations.expect(columns, stream, chain, now_ms);
+        for hashes in news.chunks(HASHES_PER_OP) {
+            let hashes = HashList::Slice(hashes);
+            let op = TableOp::Insert { column: columns.expected, stamp: 0, hashes };
+            self.tell(follower, &op);
+        }
+    }
+
+    /// Takes out what was expected long enough. At every tick.
+    pub(super) fn settle_expectations(&mut self, follower: &mut Follower, now_ms: u64) {
+        let replica = &follower.replica;
+        let live = |column| replica.roster.live().contains(column);
+        let settled = self.expectations.due(now_ms, &replica.table, live);
+        for (column, hashes) in settled.evict {
+            self.evict(follower, column, &hashes);
+        }
+        self.counts.confirmed = self.counts.confirmed.saturating_add(settled.confirmed);
+        self.counts.unconfirmed = self.counts.unconfirmed.saturating_add(settled.unconfirmed);
+        for stream in settled.distrust {
+            if follower.replica.models.by_stream(stream).is_some_and(|model| !model.distrusted) {
+                self.counts.distrusted = self.counts.distrusted.saturating_add(1);
+                self.tell(follower, &TableOp::Distrust { stream });
+            }
         }
     }
 
@@ -360,4 +510,42 @@ impl Applier {
             self.totals = totals;
         }
     }
+}
+
+/// The column of an endpoint's tier.
+fn column_of(replica: &Replica, id: EndpointId, tier: Tier) -> Option<Column> {
+    let columns = replica.roster.get(id)?.columns;
+    let column = match tier {
+        Tier::Device => columns.held,
+        Tier::Any => columns.any_tier,
+    };
+    (column != Column::NONE).then_some(column)
+}
+
+/// The expected column of the endpoint that holds this one.
+fn expected_beside(replica: &Replica, held: Column) -> Option<Column> {
+    let columns = replica.roster.by_column(held)?.columns;
+    (columns.held == held && columns.expected != Column::NONE).then_some(columns.expected)
+}
+
+/// What a former applier's endpoints are still expected to hold.
+fn left_behind(replica: &Replica, now_ms: u64) -> Expectations {
+    let mut chains: BTreeMap<Column, Vec<u64>> = BTreeMap::new();
+    for segment in 0..SEGMENTS {
+        replica.table.for_each_in_segment(segment, |entry| {
+            for column in entry.columns.iter() {
+                let owner = replica.roster.by_column(column);
+                if owner.is_some_and(|owner| owner.columns.expected == column) {
+                    chains.entry(column).or_default().push(entry.hash);
+                }
+            }
+        });
+    }
+    let mut expectations = Expectations::default();
+    for (column, chain) in chains {
+        if let Some(endpoint) = replica.roster.by_column(column) {
+            expectations.adopt(endpoint.columns, &chain, now_ms);
+        }
+    }
+    expectations
 }

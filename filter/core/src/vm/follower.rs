@@ -2,13 +2,16 @@
 
 use super::{Keys, SharedStore};
 use crate::replica::Replica;
-use warmroute_shared_state::checkpoint::{SEGMENTS, SegmentReader, decode_roster};
+use warmroute_shared_state::checkpoint::{SEGMENTS, SegmentEntry, SegmentReader, decode_roster};
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::frame::{Frame, Head, TableOp};
 use warmroute_shared_state::wire::WireError;
 
 /// The applier may write on while a rebuild reads; after so many tries the next call goes on.
 const REBUILD_TRIES: usize = 3;
+
+/// Times of events kept for whoever measures.
+const TOLD_KEPT: usize = 256;
 
 /// What a call of [`Follower::sync`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,7 @@ pub struct Follower {
     applied: u64,
     must_rebuild: bool,
     scrapes: Vec<(EndpointId, u64)>,
+    told_ms: Vec<u64>,
 }
 
 impl Follower {
@@ -54,9 +58,16 @@ impl Follower {
         core::mem::take(&mut self.scrapes)
     }
 
-    pub(super) fn note_scrape(&mut self, op: &TableOp<'_>) {
-        if let TableOp::Load { id, at_ms, .. } = op {
-            self.scrapes.push((*id, *at_ms));
+    /// When the events happened that were applied since the last call, the oldest of each page, in ms since 1970.
+    pub(super) fn take_told(&mut self) -> Vec<u64> {
+        core::mem::take(&mut self.told_ms)
+    }
+
+    pub(super) fn note(&mut self, op: &TableOp<'_>) {
+        match op {
+            TableOp::Load { id, at_ms, .. } => self.scrapes.push((*id, *at_ms)),
+            TableOp::Told { at_ms } if self.told_ms.len() < TOLD_KEPT => self.told_ms.push(*at_ms),
+            _ => {}
         }
     }
 
@@ -88,7 +99,7 @@ impl Follower {
                 return Err(WireError::Checksum);
             }
             while let Some(op) = frame.next_op()? {
-                self.note_scrape(&op);
+                self.note(&op);
                 self.replica.apply(seq, &op);
             }
             self.applied = seq;
@@ -116,7 +127,7 @@ impl Follower {
         if !bytes.is_empty() {
             let (seq, ops) = decode_roster(&bytes)?;
             for op in ops {
-                self.note_scrape(&op);
+                self.note(&op);
                 self.replica.apply(seq, &op);
             }
         }
@@ -131,7 +142,8 @@ impl Follower {
                     // A column that got its endpoint after the chunk was written starts empty.
                     let since = self.replica.roster.since(column);
                     if since.is_some_and(|since| since <= reader.seq) {
-                        self.replica.table.insert(column, entry.stamp, entry.hash);
+                        let SegmentEntry { hash, stamp, tokens, .. } = entry;
+                        self.replica.table.restore(column, stamp, tokens, hash);
                     }
                 }
             }

@@ -14,7 +14,25 @@ pub enum Message<'a> {
         /// The prompt's chain.
         chain: HashList<'a>,
     },
-    /// It did not: another endpoint served the request. These blocks were new there.
+    /// A rendered prompt went to the precise endpoint of this column: its events will tell these blocks.
+    Expected {
+        /// Its held column.
+        column: Column,
+        /// The prompt's byte stream.
+        stream: u64,
+        /// What it lacks of the prompt's chain.
+        chain: HashList<'a>,
+    },
+    /// The request that was expected there is answered, or over without an answer.
+    Settled {
+        /// The endpoint's held column.
+        column: Column,
+        /// The last hash of what was expected.
+        last: u64,
+        /// It was answered: the prompt is computed.
+        answered: bool,
+    },
+    /// It did not get there: another endpoint served the request. These blocks were new there.
     Unpicked {
         /// Where.
         column: Column,
@@ -49,6 +67,16 @@ impl<'a> Message<'a> {
                 w.u32(*prompt_tokens);
             }
             Self::Trap => w.u8(4),
+            Self::Expected { column, stream, chain } => {
+                write_chain(&mut w, 5, *column, chain);
+                w.u64(*stream);
+            }
+            Self::Settled { column, last, answered } => {
+                w.u8(6);
+                w.u16(column.0);
+                w.u64(*last);
+                w.u8(u8::from(*answered));
+            }
         }
         w.into_bytes()
     }
@@ -68,6 +96,11 @@ impl<'a> Message<'a> {
                 prompt_tokens: r.u32()?,
             },
             4 => Self::Trap,
+            5 => {
+                let (column, chain) = (Column(r.u16()?), HashList::Wire(r.hashes()?));
+                Self::Expected { column, chain, stream: r.u64()? }
+            }
+            6 => Self::Settled { column: Column(r.u16()?), last: r.u64()?, answered: r.u8()? != 0 },
             value => return Err(WireError::Unknown { at: 0, value: value.into() }),
         };
         r.finish()?;
@@ -93,6 +126,8 @@ mod tests {
                 Message::Unpicked { column: Column(4), chain: HashList::Slice(&[]) },
                 Message::Usage { endpoint: EndpointId(1), prompt_bytes: 2, prompt_tokens: 3 },
                 Message::Trap,
+                Message::Expected { column: Column(5), stream: 8, chain: HashList::Slice(&chain) },
+                Message::Settled { column: Column(6), last: 9, answered: true },
             ] {
                 let bytes = message.encode();
                 assert_eq!(Message::decode(&bytes), Ok(message));

@@ -2,6 +2,8 @@
 //! others. All of it runs on the [`SharedStore`] that is passed in; no host, no clock.
 
 mod applier;
+mod belief;
+mod expectations;
 mod follower;
 mod intent;
 mod lease;
@@ -16,7 +18,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use applier::PageOutcome;
+pub use applier::{ExpectationCounts, PageOutcome};
+pub use belief::{Belief, BeliefKind};
 pub use follower::Follower;
 pub use message::Message;
 pub use request::{Choice, Prompt, Routed};

@@ -54,6 +54,10 @@ impl Publisher {
             TableOp::Insert { hashes, .. } | TableOp::Evict { hashes, .. } => {
                 hashes.for_each(|hash| self.mark_dirty(segment_of(hash)));
             }
+            TableOp::Store { blocks, .. } => {
+                blocks.for_each(|block| self.mark_dirty(segment_of(block.hash)));
+            }
+            TableOp::Told { .. } => {}
             _ => {
                 if self.roster_dirty_since == 0 {
                     self.roster_dirty_since = self.next_seq();
@@ -163,18 +167,18 @@ impl Publisher {
         let oldest = self.dirty.front().copied();
         let since = oldest.and_then(|s| self.dirty_since.get(s)).copied().unwrap_or(u64::MAX);
         if self.roster_dirty_since != 0 && self.roster_dirty_since <= since {
-            let chunk = encode_roster(self.head.seq, replica.roster.to_ops());
+            let chunk = encode_roster(self.head.seq, |each| replica.for_each_op(each));
             let _ = store.set(&keys.roster, &chunk, None);
             self.roster_dirty_since = if self.lags() { self.next_seq() } else { 0 };
             return;
         }
         let Some(segment) = self.dirty.pop_front() else { return };
         let mut writer = SegmentWriter::new(self.head.seq);
-        replica.table.for_each_in_segment(segment, |hash, stamp, columns| {
-            let live = columns.and(replica.roster.live());
+        replica.table.for_each_in_segment(segment, |entry| {
+            let live = entry.columns.and(replica.roster.live());
             if !live.is_empty() {
                 let columns: Vec<_> = live.iter().collect();
-                writer.push(hash, stamp, columns.into_iter());
+                writer.push(entry.hash, entry.stamp, entry.tokens, columns.into_iter());
             }
         });
         let _ = store.set(keys.segment(segment), &writer.finish(), None);

@@ -1,9 +1,9 @@
 //! A request's way through the state: chosen, answered, moved, finished.
 
-use super::{Intent, IntentRing, Message, SharedStore, VmState, shares};
+use super::belief::{belief_of, beliefs};
+use super::{Belief, Intent, IntentRing, Message, SharedStore, VmState, shares};
 use crate::inflight::{Flight, InFlight};
-use crate::prefix_table::MAX_COLUMNS;
-use crate::replica::EndpointState;
+use crate::replica::{EndpointState, Models};
 use crate::scheduling::{Candidate, Pick, PickReason, pick};
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::frame::{Column, HashList};
@@ -15,6 +15,8 @@ const INTENT_TRIES: usize = 5;
 /// A prompt as the scheduler sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prompt {
+    /// Which byte stream it is: 0 = the approximate one, else that of a model.
+    pub stream: u64,
     /// Chain hashes of its whole blocks.
     pub chain: Vec<u64>,
     /// Its bytes, the tail that fills no block included.
@@ -36,16 +38,38 @@ pub enum Choice {
 #[derive(Debug)]
 pub struct Routed {
     flight: Flight,
-    column: Column,
+    place: Place,
     prompt: Prompt,
     /// `ip:port`, best first: the pick and its fallbacks.
     pub destinations: Vec<String>,
-    /// Blocks that the endpoint was believed to hold.
-    pub matched_blocks: usize,
-    /// The same in tokens, by the endpoint's own bytes per token.
-    pub matched_tokens: u64,
+    /// What the endpoint was believed to hold.
+    pub belief: Belief,
     /// Why this endpoint.
     pub reason: PickReason,
+}
+
+/// Where a pick is remembered.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// The endpoint's held column.
+    held: Column,
+    /// Its expected column, if its events will tell of this prompt.
+    expected: Option<Column>,
+    /// Leading blocks that need not be remembered.
+    known: usize,
+}
+
+impl Place {
+    fn of(endpoint: &EndpointState, prompt: &Prompt, belief: &Belief) -> Self {
+        let columns = endpoint.columns;
+        let told = prompt.stream != 0 && columns.expected != Column::NONE;
+        Self {
+            held: columns.held,
+            expected: told.then_some(columns.expected),
+            // What stands for events is told anew each time: the order of use decides what is dropped.
+            known: if told { belief.held } else { 0 },
+        }
+    }
 }
 
 impl Routed {
@@ -63,7 +87,7 @@ impl VmState {
     pub fn choose(
         &mut self,
         store: &dyn SharedStore,
-        prompt: impl FnOnce(usize) -> Prompt,
+        prompt: impl FnOnce(&Models, usize) -> Prompt,
         now_ms: u64,
         random: &mut dyn FnMut() -> u64,
     ) -> (Choice, Option<Vec<u8>>) {
@@ -72,8 +96,9 @@ impl VmState {
         if !self.follower.replica.roster.ever_filled() {
             return (Choice::NoTable, None);
         }
-        let prompt = prompt(self.longest_prompt());
-        let Some(pick) = self.pick_against_others(store, &prompt, now_ms, random) else {
+        let room = self.longest_prompt();
+        let prompt = prompt(&self.follower.replica.models, room);
+        let Some((pick, belief)) = self.pick_against_others(store, &prompt, now_ms, random) else {
             return (Choice::NoEndpoint, None);
         };
         let roster = &self.follower.replica.roster;
@@ -86,22 +111,12 @@ impl VmState {
             .filter_map(|id| roster.get(*id))
             .map(|e| e.record.address.clone())
             .collect();
-        let column = endpoint.column;
-        let matched_tokens = matched_tokens(endpoint, pick.matched_blocks);
-        let uncached = uncached_tokens(endpoint, prompt.bytes, pick.matched_blocks);
-        let flight = self.ledger.start(endpoint.record.id, uncached, now_ms);
+        let flight = self.ledger.start(endpoint.record.id, belief.uncached_tokens(), now_ms);
+        let place = Place::of(endpoint, &prompt, &belief);
         let room = shares::capacity(endpoint, roster.len(), self.max_blocks());
-        let message = self.remember(column, room, &prompt.chain, now_ms);
+        let message = self.remember(place, room, &prompt, now_ms);
         self.write_row(store, now_ms);
-        let routed = Routed {
-            flight,
-            column,
-            prompt,
-            destinations,
-            matched_blocks: pick.matched_blocks,
-            matched_tokens,
-            reason: pick.reason,
-        };
+        let routed = Routed { flight, place, prompt, destinations, belief, reason: pick.reason };
         (Choice::Routed(Box::new(routed)), message)
     }
 
@@ -113,30 +128,41 @@ impl VmState {
         prompt: &Prompt,
         now_ms: u64,
         random: &mut dyn FnMut() -> u64,
-    ) -> Option<Pick> {
-        let candidates = self.candidates(prompt);
+    ) -> Option<(Pick, Belief)> {
+        let replica = &self.follower.replica;
+        let in_flight = self.in_flight();
+        let beliefs = beliefs(replica, prompt);
+        let candidates: Vec<Candidate> =
+            beliefs.iter().map(|(endpoint, b)| candidate(endpoint, b, &in_flight)).collect();
+        let belief_in = |pick: &Pick, beliefs: &[(&EndpointState, Belief)]| {
+            let id = *pick.ranked.first()?;
+            beliefs.iter().find(|(endpoint, _)| endpoint.record.id == id).map(|(_, b)| *b)
+        };
         if prompt.chain.is_empty() {
-            return pick(&self.profile, &candidates, 0, random);
+            let pick = pick(&self.profile, &candidates, 0, random)?;
+            let belief = belief_in(&pick, &beliefs)?;
+            return Some((pick, belief));
         }
         let mut chosen = None;
         for _ in 0..INTENT_TRIES {
             let intents = IntentRing::read(store, &self.keys, now_ms);
-            let mut candidates = candidates.clone();
+            let (mut candidates, mut beliefs) = (candidates.clone(), beliefs.clone());
             for intent in intents.iter() {
                 let shared = intent.shared_blocks(&prompt.chain);
-                if shared == 0 {
-                    continue;
-                }
-                let owner = self.follower.replica.roster.by_column(intent.column);
-                let owner = owner.map(|endpoint| endpoint.record.id);
-                if let Some(candidate) = candidates.iter_mut().find(|c| Some(c.id) == owner) {
-                    candidate.matched_blocks = candidate.matched_blocks.max(shared);
+                let owner = replica.roster.by_column(intent.column).map(|e| e.record.id);
+                let at = beliefs.iter().position(|(e, _)| shared > 0 && Some(e.record.id) == owner);
+                if let Some((endpoint, belief)) = at.and_then(|at| beliefs.get_mut(at))
+                    && let Some(candidate) = at.and_then(|at| candidates.get_mut(at))
+                {
+                    *belief = belief.at_least(endpoint, prompt, shared);
+                    candidate.believe(belief);
                 }
             }
             let pick = pick(&self.profile, &candidates, prompt.chain.len(), random)?;
+            let belief = belief_in(&pick, &beliefs)?;
             let new_there = pick.matched_blocks < prompt.chain.len();
-            let column = self.follower.replica.roster.get(*pick.ranked.first()?)?.column;
-            chosen = Some(pick);
+            let column = replica.roster.get(*pick.ranked.first()?)?.columns.held;
+            chosen = Some((pick, belief));
             if !new_there
                 || intents.add(store, &self.keys, Intent::new(column, now_ms, &prompt.chain))
             {
@@ -146,56 +172,63 @@ impl VmState {
         chosen
     }
 
-    fn candidates(&self, prompt: &Prompt) -> Vec<Candidate> {
-        let replica = &self.follower.replica;
-        let in_flight = self.in_flight();
-        let mut place_of_column = [None; MAX_COLUMNS as usize];
-        let mut candidates: Vec<Candidate> = Vec::with_capacity(replica.roster.len());
-        for endpoint in replica.roster.iter().filter(|endpoint| endpoint.is_ready()) {
-            if let Some(place) = place_of_column.get_mut(usize::from(endpoint.column.0)) {
-                *place = Some(candidates.len());
-            }
-            candidates.push(candidate(endpoint, &in_flight));
-        }
-        for matched in replica.table.walk(&prompt.chain, replica.roster.live()) {
-            let place = place_of_column.get(usize::from(matched.column.0)).copied().flatten();
-            if let Some(candidate) = place.and_then(|place| candidates.get_mut(place)) {
-                candidate.matched_blocks = matched.blocks;
-            }
-        }
-        candidates
-    }
-
-    /// Enters the chain into this VM's own table and words the message for the applier. Not if the engine has
-    /// no room for it.
+    /// Enters what the endpoint lacks of the chain into this VM's own table and words the message for the applier.
+    /// Not if the engine has no room for it.
     fn remember(
         &mut self,
-        column: Column,
+        place: Place,
         room: usize,
-        chain: &[u64],
+        prompt: &Prompt,
         now_ms: u64,
     ) -> Option<Vec<u8>> {
-        if chain.is_empty() || chain.len() > room {
+        if prompt.chain.len() > room {
             return None;
         }
-        let message = Message::Picked { column, chain: HashList::Slice(chain) };
+        let chain = prompt.chain.get(place.known..).filter(|chain| !chain.is_empty())?;
+        let hashes = HashList::Slice(chain);
+        let message = match place.expected {
+            Some(_) => {
+                Message::Expected { column: place.held, stream: prompt.stream, chain: hashes }
+            }
+            None => Message::Picked { column: place.held, chain: hashes },
+        };
         if self.applies(&message, now_ms) {
             return None;
         }
         #[allow(clippy::cast_possible_truncation)]
         let stamp = (now_ms >> 6) as u32;
+        let column = place.expected.unwrap_or(place.held);
         for hash in chain {
             self.follower.replica.table.insert(column, stamp, *hash);
         }
         Some(message.encode())
     }
 
-    /// The first byte of the answer came: the prompt is computed.
-    pub fn answered(&mut self, store: &dyn SharedStore, routed: &mut Routed, now_ms: u64) {
+    /// The first byte of the answer came: the prompt is computed. Returns what to send to the applier.
+    pub fn answered(
+        &mut self,
+        store: &dyn SharedStore,
+        routed: &mut Routed,
+        now_ms: u64,
+    ) -> Option<Vec<u8>> {
         self.ledger.answered(&mut routed.flight);
-        // Only a retry needed it, and none comes any more.
-        routed.prompt.chain = Vec::new();
         self.write_row(store, now_ms);
+        self.settle_expected(routed, true, now_ms)
+    }
+
+    /// What was expected of this request need not be expected much longer. Its chain is given back: only a retry
+    /// needed it, and none comes any more.
+    fn settle_expected(
+        &mut self,
+        routed: &mut Routed,
+        answered: bool,
+        now_ms: u64,
+    ) -> Option<Vec<u8>> {
+        let chain = core::mem::take(&mut routed.prompt.chain);
+        routed.place.expected?;
+        let last = *chain.get(routed.place.known..)?.last()?;
+        let message = Message::Settled { column: routed.place.held, last, answered };
+        (!self.applies(&message, now_ms)).then(|| message.encode())
     }
 
     /// Envoy tried more than once, and this address answered: load and belief go there. Returns what
@@ -213,24 +246,17 @@ impl VmState {
         if server.record.id == routed.endpoint() {
             return (routed, Vec::new());
         }
-        let (id, column) = (server.record.id, server.column);
-        let held = self
-            .follower
-            .replica
-            .table
-            .walk(&routed.prompt.chain, self.follower.replica.roster.live())
-            .iter()
-            .find(|m| m.column == column)
-            .map_or(0, |m| m.blocks);
-        let uncached = uncached_tokens(server, routed.prompt.bytes, held);
-        let matched_tokens = matched_tokens(server, held);
+        let id = server.record.id;
+        let belief = belief_of(&self.follower.replica, server, &routed.prompt);
+        let place = Place::of(server, &routed.prompt, &belief);
         let room = shares::capacity(server, self.follower.replica.roster.len(), self.max_blocks());
-        self.redirect_intent(store, routed.column, Some(column), &routed.prompt.chain, now_ms);
+        let (from, to) = (routed.place.held, Some(place.held));
+        self.redirect_intent(store, from, to, &routed.prompt.chain, now_ms);
         let mut messages: Vec<_> = self.unlearn(&routed, now_ms).into_iter().collect();
-        messages.extend(self.remember(column, room, &routed.prompt.chain, now_ms));
-        let flight = self.ledger.move_to(routed.flight, id, uncached);
+        messages.extend(self.remember(place, room, &routed.prompt, now_ms));
+        let flight = self.ledger.move_to(routed.flight, id, belief.uncached_tokens());
         self.write_row(store, now_ms);
-        let routed = Routed { flight, column, matched_blocks: held, matched_tokens, ..routed };
+        let routed = Routed { flight, place, belief, ..routed };
         (routed, messages)
     }
 
@@ -241,7 +267,7 @@ impl VmState {
         routed: &mut Routed,
         now_ms: u64,
     ) -> Option<Vec<u8>> {
-        self.redirect_intent(store, routed.column, None, &routed.prompt.chain, now_ms);
+        self.redirect_intent(store, routed.place.held, None, &routed.prompt.chain, now_ms);
         let message = self.unlearn(routed, now_ms);
         routed.prompt.chain = Vec::new();
         message
@@ -249,15 +275,20 @@ impl VmState {
 
     /// Takes what was new to the endpoint out of its share again.
     fn unlearn(&mut self, routed: &Routed, now_ms: u64) -> Option<Vec<u8>> {
-        let new_there = routed.prompt.chain.get(routed.matched_blocks..).unwrap_or_default();
+        let Place { held, expected, known } = routed.place;
+        // What is expected is taken back by whoever counts who else expects it.
+        let known = if expected.is_some() { known } else { routed.belief.blocks };
+        let new_there = routed.prompt.chain.get(known..).unwrap_or_default();
         if new_there.is_empty() {
             return None;
         }
-        for hash in new_there {
-            self.follower.replica.table.remove(routed.column, *hash);
+        if expected.is_none() {
+            for hash in new_there {
+                self.follower.replica.table.remove(held, *hash);
+            }
         }
         let chain = HashList::Slice(new_there);
-        let message = Message::Unpicked { column: routed.column, chain };
+        let message = Message::Unpicked { column: held, chain };
         (!self.applies(&message, now_ms)).then(|| message.encode())
     }
 
@@ -293,20 +324,24 @@ impl VmState {
     pub fn finish(
         &mut self,
         store: &dyn SharedStore,
-        routed: Routed,
+        mut routed: Routed,
         prompt_tokens: Option<u32>,
         now_ms: u64,
-    ) -> Option<Vec<u8>> {
+    ) -> Vec<Vec<u8>> {
         let endpoint = routed.endpoint();
+        let prompt_bytes = routed.prompt.bytes;
+        let mut messages: Vec<_> =
+            self.settle_expected(&mut routed, false, now_ms).into_iter().collect();
         self.ledger.finish(routed.flight);
         self.write_row(store, now_ms);
-        let prompt_tokens = prompt_tokens?;
-        let prompt_bytes = routed.prompt.bytes;
-        Some(Message::Usage { endpoint, prompt_bytes, prompt_tokens }.encode())
+        messages.extend(prompt_tokens.map(|prompt_tokens| {
+            Message::Usage { endpoint, prompt_bytes, prompt_tokens }.encode()
+        }));
+        messages
     }
 }
 
-fn candidate(endpoint: &EndpointState, in_flight: &InFlight<'_>) -> Candidate {
+fn candidate(endpoint: &EndpointState, belief: &Belief, in_flight: &InFlight<'_>) -> Candidate {
     let id = endpoint.record.id;
     let counts = in_flight.of(id);
     // Far below 2^24: exact in f32.
@@ -317,24 +352,17 @@ fn candidate(endpoint: &EndpointState, in_flight: &InFlight<'_>) -> Candidate {
         waiting,
         waiting_since_scrape: counts.waiting,
         kv_usage: endpoint.load.kv_usage,
-        matched_blocks: 0,
+        matched_blocks: belief.blocks,
+        matched_tokens: belief.tokens,
+        prompt_tokens: belief.prompt_tokens,
         uncached_tokens: counts.uncached_tokens,
     }
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-fn tokens(endpoint: &EndpointState, bytes: u64) -> u64 {
-    (bytes as f64 / f64::from(endpoint.bytes_per_token)).round() as u64
-}
-
-fn block_bytes(blocks: usize) -> u64 {
-    (blocks as u64).saturating_mul(BLOCK_BYTES as u64)
-}
-
-fn matched_tokens(endpoint: &EndpointState, blocks: usize) -> u64 {
-    tokens(endpoint, block_bytes(blocks))
-}
-
-fn uncached_tokens(endpoint: &EndpointState, prompt_bytes: u64, matched_blocks: usize) -> u64 {
-    tokens(endpoint, prompt_bytes.saturating_sub(block_bytes(matched_blocks)))
+impl Candidate {
+    fn believe(&mut self, belief: &Belief) {
+        self.matched_blocks = belief.blocks;
+        self.matched_tokens = belief.tokens;
+        self.prompt_tokens = belief.prompt_tokens;
+    }
 }

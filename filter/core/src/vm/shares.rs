@@ -53,13 +53,17 @@ impl UsageRatio {
 }
 
 impl Shares {
-    /// Rebuilds the order of use from the stamps in a table.
-    pub(super) fn of(table: &PrefixTable) -> Self {
+    /// Rebuilds the order of use from the stamps in a table. `guessed`: our picks may stand in a column for what
+    /// no event tells.
+    pub(super) fn of(table: &PrefixTable, guessed: impl Fn(Column) -> bool) -> Self {
         let mut stamped: BTreeMap<Column, Vec<(u32, u64)>> = BTreeMap::new();
         for segment in 0..SEGMENTS {
-            table.for_each_in_segment(segment, |hash, stamp, columns| {
-                for column in columns.iter() {
-                    stamped.entry(column).or_default().push((stamp, hash));
+            table.for_each_in_segment(segment, |entry| {
+                // What events told, or will tell, is not for us to drop.
+                for column in
+                    entry.columns.iter().filter(|column| entry.tokens == 0 && guessed(*column))
+                {
+                    stamped.entry(column).or_default().push((entry.stamp, entry.hash));
                 }
             });
         }
@@ -171,7 +175,7 @@ mod tests {
     use crate::replica::Replica;
     use crate::replica::tests::record;
     use warmroute_shared_state::endpoint::Load;
-    use warmroute_shared_state::frame::TableOp;
+    use warmroute_shared_state::frame::{Columns, TableOp};
 
     const A: EndpointId = EndpointId(1);
 
@@ -204,7 +208,7 @@ mod tests {
             let mut replica = Replica::default();
             let record = record(0);
             let id = record.id;
-            replica.apply(1, &TableOp::Endpoint { column: Column(0), since: 1, record });
+            replica.apply(1, &TableOp::Endpoint { columns: Columns::only(Column(0)), since: 1, record });
             let used = |replica: &mut Replica, kv_usage| {
                 let load = Load { kv_usage: Some(kv_usage), ..Load::default() };
                 replica.apply(1, &TableOp::Load { id, at_ms: 0, load });

@@ -1,7 +1,8 @@
 //! All that one VM keeps: its replica, its requests, its row, and the applier's role if it has it.
 
 use super::{
-    Applier, Follower, Keys, Lease, Message, PageOutcome, RowSlot, SharedStore, create_keys,
+    Applier, ExpectationCounts, Follower, Keys, Lease, Message, PageOutcome, RowSlot, SharedStore,
+    create_keys,
 };
 use crate::inflight::{InFlight, Ledger, Totals};
 use crate::scheduling::Profile;
@@ -142,6 +143,18 @@ impl VmState {
         self.applier.as_ref().map_or(0, Applier::refused_endpoints)
     }
 
+    /// The applier: how expectations ended since it took the role.
+    #[must_use]
+    pub fn expectation_counts(&self) -> ExpectationCounts {
+        self.applier.as_ref().map(Applier::expectation_counts).unwrap_or_default()
+    }
+
+    /// When the events happened that this VM learned of since the last call, in ms since 1970: the oldest of each
+    /// page of the agent's stream.
+    pub fn take_told(&mut self) -> Vec<u64> {
+        self.follower.take_told()
+    }
+
     /// Brings replica and totals up to date: two reads if nothing is new.
     pub fn refresh(&mut self, store: &dyn SharedStore) {
         self.follower.sync(store, &self.keys);
@@ -197,7 +210,8 @@ impl VmState {
             // Own picks that were never published must not pass for what every VM knows.
             self.follower.distrust();
             self.refresh(store);
-            self.applier = Some(Applier::new(store, &self.keys, &self.follower, self.settings));
+            self.applier =
+                Some(Applier::new(store, &self.keys, &self.follower, self.settings, now_ms));
         }
     }
 
@@ -212,6 +226,7 @@ impl VmState {
         let incarnation = self.incarnation();
         let Some(applier) = &mut self.applier else { return };
         applier.add_up_rows(store, &self.keys, now_ms);
+        applier.settle_expectations(&mut self.follower, now_ms);
         if applier.publish(store, &self.keys, incarnation, &mut self.follower).is_err() {
             self.lose_role();
         }

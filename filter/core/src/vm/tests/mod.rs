@@ -26,7 +26,7 @@ impl World {
         create_keys(&store, &keys);
         assert!(Lease::take(&store, &keys, 1, NOW, 0));
         let follower = Follower::default();
-        let applier = Applier::new(&store, &keys, &follower, Settings::default());
+        let applier = Applier::new(&store, &keys, &follower, Settings::default(), NOW);
         let mut world = Self { store, keys, applier, follower, seq: 0 };
         let ops = (0..endpoints).map(|n| AgentOp::Endpoint(record(n))).collect();
         world.page(PageKind::Snapshot { page: 0, pages: 1 }, ops);
@@ -51,7 +51,7 @@ impl World {
     }
 
     fn pick(&mut self, n: u16, chain: &[u64]) {
-        let column = self.follower.replica.roster.get(record(n).id).unwrap().column;
+        let column = self.follower.replica.roster.get(record(n).id).unwrap().columns.held;
         let message = Message::Picked { column, chain: HashList::Slice(chain) };
         self.applier.on_message(&mut self.follower, &message, NOW);
         self.publish();
@@ -73,8 +73,7 @@ fn matched(follower: &Follower, chain: &[u64]) -> Vec<(String, usize)> {
     let roster = &follower.replica.roster;
     let mut all: Vec<_> = follower
         .replica
-        .table
-        .walk(chain, roster.live())
+        .walk(chain)
         .iter()
         .map(|m| (roster.by_column(m.column).unwrap().record.name.clone(), m.blocks))
         .collect();
@@ -197,18 +196,18 @@ crate::tests! {
         let mut heir = world.fresh();
         let later = NOW + lease::LEASE_MS;
         assert!(Lease::take(&world.store, &world.keys, 2, later, 0));
-        let mut applier = Applier::new(&world.store, &world.keys, &heir, Settings::default());
+        let mut applier = Applier::new(&world.store, &world.keys, &heir, Settings::default(), NOW);
         let path = applier.poll_path(&heir.replica, 5);
         assert_eq!(path, "/v1/stream?epoch=9&seq=1&page=0&wait_ms=5");
         for n in 40..80 {
-            let column = heir.replica.roster.get(record(1).id).unwrap().column;
+            let column = heir.replica.roster.get(record(1).id).unwrap().columns.held;
             let chain = chain(n, 6);
             let message = Message::Picked { column, chain: HashList::Slice(&chain) };
             applier.on_message(&mut heir, &message, later);
             applier.publish(&world.store, &world.keys, 2, &mut heir).unwrap();
         }
         // The old one comes back to life: it may not write a single frame.
-        let column = world.follower.replica.roster.get(record(0).id).unwrap().column;
+        let column = world.follower.replica.roster.get(record(0).id).unwrap().columns.held;
         let stale = chain(99, 6);
         let message = Message::Picked { column, chain: HashList::Slice(&stale) };
         world.applier.on_message(&mut world.follower, &message, later);
@@ -260,7 +259,7 @@ crate::tests! {
         world.pick(0, &chain(1, 3));
         world.pick(0, &chain(1, 8));
         let new = &chain(1, 8)[3..];
-        let column = world.follower.replica.roster.get(record(0).id).unwrap().column;
+        let column = world.follower.replica.roster.get(record(0).id).unwrap().columns.held;
         let message = Message::Unpicked { column, chain: HashList::Slice(new) };
         world.applier.on_message(&mut world.follower, &message, NOW);
         world.publish();

@@ -39,8 +39,8 @@ impl Envoy {
                 .wrapping_add(1_442_695_040_888_963_407);
             *seed >> 11
         };
-        let prompt = Prompt { chain: chain.to_vec(), bytes: chain.len() as u64 * 128 };
-        match self.vms[worker].choose(&self.store, |_| prompt, self.now, &mut random) {
+        let prompt = Prompt { stream: 0, chain: chain.to_vec(), bytes: chain.len() as u64 * 128 };
+        match self.vms[worker].choose(&self.store, |_, _| prompt, self.now, &mut random) {
             (Choice::Routed(routed), message) => Some((*routed, message)),
             _ => None,
         }
@@ -89,7 +89,7 @@ crate::tests! {
         envoy.now += 60_000;
         let (second, _) = envoy.choose(2, &[chain(1, 50), chain(2, 5)].concat()).unwrap();
         assert_eq!(second.endpoint(), first.endpoint());
-        assert_eq!((second.matched_blocks, second.reason), (50, crate::scheduling::PickReason::Prefix));
+        assert_eq!((second.belief.blocks, second.reason), (50, crate::scheduling::PickReason::Prefix));
     }
 
     fn what_a_worker_picks_while_it_is_the_applier_is_known_everywhere_too() {
@@ -102,7 +102,7 @@ crate::tests! {
         envoy.vms[1].tick(&envoy.store, envoy.now);
         envoy.now += 2000;
         let (second, _) = envoy.choose(2, &chain(1, 50)).unwrap();
-        assert_eq!((second.endpoint(), second.matched_blocks), (first.endpoint(), 50));
+        assert_eq!((second.endpoint(), second.belief.blocks), (first.endpoint(), 50));
     }
 
     fn what_a_worker_picked_before_it_became_the_applier_is_told_too() {
@@ -116,7 +116,7 @@ crate::tests! {
         envoy.vms[1].tick(&envoy.store, envoy.now);
         envoy.now += 2000;
         let (second, _) = envoy.choose(2, &chain(1, 50)).unwrap();
-        assert_eq!((second.endpoint(), second.matched_blocks), (first.endpoint(), 50));
+        assert_eq!((second.endpoint(), second.belief.blocks), (first.endpoint(), 50));
     }
 
     fn the_next_turn_follows_whoever_served_at_once() {
@@ -146,7 +146,7 @@ crate::tests! {
         };
         envoy.vms[0].on_page(&envoy.store, &page.encode(), envoy.now).unwrap();
         let (next, _) = envoy.choose(2, &chain(1, 50)).unwrap();
-        assert_eq!(next.matched_blocks, 0);
+        assert_eq!(next.belief.blocks, 0);
     }
 
     fn a_workers_vm_leaves_the_role_to_the_main_threads_at_the_start() {
@@ -168,7 +168,7 @@ crate::tests! {
     fn the_limit_of_a_prompt_is_that_of_the_newest_table() {
         let mut envoy = Envoy::new(2, 1);
         let mut asked = None;
-        let prompt = |limit| {
+        let prompt = |_: &_, limit| {
             asked = Some(limit);
             Prompt::default()
         };
@@ -261,10 +261,10 @@ crate::tests! {
         let mut vm = VmState::new(5, Settings::default());
         vm.attach(&store);
         let random = &mut || 0;
-        assert!(matches!(vm.choose(&store, |_| Prompt::default(), NOW, random).0, Choice::NoTable));
+        assert!(matches!(vm.choose(&store, |_, _| Prompt::default(), NOW, random).0, Choice::NoTable));
         let mut envoy = Envoy::new(1, 0);
         assert!(envoy.choose(1, &[]).is_none());
-        let choice = envoy.vms[1].choose(&envoy.store, |_| Prompt::default(), NOW, random).0;
+        let choice = envoy.vms[1].choose(&envoy.store, |_, _| Prompt::default(), NOW, random).0;
         assert!(matches!(choice, Choice::NoEndpoint));
     }
 }
