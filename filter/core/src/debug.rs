@@ -40,7 +40,7 @@ pub fn state_json(vm: &VmState, now_ms: u64) -> String {
     let models: Vec<Value> = replica
         .models
         .iter()
-        .map(|model| json!({ "name": model.record.name, "distrusted": model.distrusted }))
+        .map(|model| json!({ "name": model.record.name, "problem": model.problem() }))
         .collect();
     // Also of endpoints that are gone: nothing may be left of those.
     let charged: u64 = in_flight.totals.all().iter().map(|(_, c)| u64::from(c.requests)).sum();

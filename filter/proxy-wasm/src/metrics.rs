@@ -18,6 +18,10 @@ impl Stat {
         Self(hostcalls::define_metric(MetricType::Counter, name).ok())
     }
 
+    fn histogram(name: &str) -> Self {
+        Self(hostcalls::define_metric(MetricType::Histogram, name).ok())
+    }
+
     fn gauge(name: &str) -> Self {
         Self(hostcalls::define_metric(MetricType::Gauge, name).ok())
     }
@@ -39,6 +43,8 @@ impl Stat {
 pub(crate) struct Metrics {
     picks: [(&'static str, Stat); 3],
     fail_open: Stat,
+    prompts: [(&'static str, Stat); 3],
+    event_to_visible_ms: Stat,
     pub(crate) rejected: Stat,
     pub(crate) agent_failures: Stat,
     // Gauges: only the applier writes them.
@@ -49,6 +55,12 @@ pub(crate) struct Metrics {
     endpoints_refused: Stat,
     blocks: Stat,
     in_flight: Stat,
+    precise: Stat,
+    models: Stat,
+    models_approximate: Stat,
+    expectations: [Stat; 2],
+    expectations_told: (u64, u64),
+    problems_told: Vec<(u64, bool)>,
     reported_ms: u64,
 }
 
@@ -58,6 +70,9 @@ impl Metrics {
         Self {
             picks: ["prefix", "load_over_prefix", "load"].map(pick),
             fail_open: Stat::counter("warmroute.fail_open"),
+            prompts: ["rendered", "unrendered", "approximate"]
+                .map(|source| (source, Stat::counter(&format!("warmroute.prompts.{source}")))),
+            event_to_visible_ms: Stat::histogram("warmroute.event_to_visible_ms"),
             rejected: Stat::counter("warmroute.rejected"),
             agent_failures: Stat::counter("warmroute.agent_failures"),
             stale: Stat::gauge("warmroute.table_stale"),
@@ -67,8 +82,62 @@ impl Metrics {
             endpoints_refused: Stat::gauge("warmroute.endpoints_refused"),
             blocks: Stat::gauge("warmroute.prefix_blocks"),
             in_flight: Stat::gauge("warmroute.in_flight"),
+            precise: Stat::gauge("warmroute.endpoints_precise"),
+            models: Stat::gauge("warmroute.models"),
+            models_approximate: Stat::gauge("warmroute.models_approximate"),
+            expectations: ["confirmed", "unconfirmed"]
+                .map(|end| Stat::counter(&format!("warmroute.expectations.{end}"))),
+            expectations_told: (0, 0),
+            problems_told: Vec::new(),
             reported_ms: 0,
         }
+    }
+
+    /// How a prompt's bytes were found.
+    pub(crate) fn prompt(&self, source: Option<&'static str>) {
+        if let Some((_, stat)) = self.prompts.iter().find(|(name, _)| Some(*name) == source) {
+            stat.add(1);
+        }
+    }
+
+    /// This VM learned of events that happened at these times, in ms since 1970.
+    pub(crate) fn visible(&self, told_ms: &[u64], now_ms: u64) {
+        for at_ms in told_ms {
+            self.event_to_visible_ms.set(now_ms.saturating_sub(*at_ms));
+        }
+    }
+
+    /// Logs, once for each record of a model, why it is approximate.
+    fn report_models(&mut self, vm: &VmState) {
+        let models = &vm.follower().replica.models;
+        let mut approximate = 0;
+        let mut told = Vec::new();
+        for model in models.iter() {
+            let mark = (model.revision, model.distrusted);
+            if let Some(problem) = model.problem() {
+                approximate += 1;
+                if !self.problems_told.contains(&mark) {
+                    log::warn!("chats of model {} are routed approximately: {problem}", model.record.name);
+                }
+            }
+            told.push(mark);
+        }
+        self.problems_told = told;
+        self.models.set(models.iter().len() as u64);
+        self.models_approximate.set(approximate);
+    }
+
+    fn report_expectations(&mut self, vm: &VmState) {
+        let counts = vm.expectation_counts();
+        let (confirmed, unconfirmed) = self.expectations_told;
+        // A VM that took the role again counts from 0.
+        let grown = |now: u64, before: u64| {
+            i64::try_from(if now < before { now } else { now.saturating_sub(before) }).unwrap_or(0)
+        };
+        let [first, second] = self.expectations;
+        first.add(grown(counts.confirmed, confirmed));
+        second.add(grown(counts.unconfirmed, unconfirmed));
+        self.expectations_told = (counts.confirmed, counts.unconfirmed);
     }
 
     /// A request was sent on.
@@ -96,6 +165,10 @@ impl Metrics {
         self.endpoints.set(replica.roster.len() as u64);
         self.endpoints_ready.set(ready as u64);
         self.endpoints_refused.set(vm.refused_endpoints());
+        let precise = replica.roster.iter().filter(|e| e.record.precise && e.is_ready()).count();
+        self.precise.set(precise as u64);
+        self.report_models(vm);
+        self.report_expectations(vm);
         self.blocks.set(replica.table.len() as u64);
         self.in_flight.set(in_flight);
     }

@@ -172,6 +172,7 @@ impl RootContext for Root {
                 runtime.drain_queue(now_ms);
             }
             let applier = runtime.vm.tick(&HostStore, now_ms);
+            runtime.vm.take_told();
             if applier {
                 runtime.consume_queue(self.id);
                 self.poll_agent(runtime, &config.agent_cluster, now_ms);

@@ -149,7 +149,17 @@ impl Runtime {
         for message in core::mem::take(&mut self.outbox) {
             self.tell_applier(&message);
         }
+        self.measure_events();
         result
+    }
+
+    /// Notes how long it took until this VM's requests could see the events that it learned of. Only at a request:
+    /// what an idle VM learns at a tick was there to be seen before.
+    pub(crate) fn measure_events(&mut self) {
+        let told = self.vm.take_told();
+        if !told.is_empty() {
+            self.metrics.visible(&told, host::now_ms());
+        }
     }
 
     /// Sends a message to whichever VM is the applier.

@@ -58,7 +58,11 @@ impl Stream {
         match step {
             Some(Step::Pause) => Action::Pause,
             Some(Step::Forward { destinations }) => {
-                runtime::with(|runtime| runtime.metrics.forwarded(self.exchange.record().reason));
+                let record = self.exchange.record();
+                runtime::with(|runtime| {
+                    runtime.metrics.forwarded(record.reason);
+                    runtime.metrics.prompt(record.prompt_source);
+                });
                 if let Some(destinations) = destinations {
                     host::set_header(MapType::HttpRequestHeaders, DESTINATION, &destinations);
                 }
@@ -92,7 +96,11 @@ impl Stream {
 
     fn reply_with_state(&mut self) -> Action {
         let now_ms = host::now_ms();
-        let state = runtime::with(|runtime| debug::state_json(&runtime.vm, now_ms));
+        let state = runtime::with(|runtime| {
+            runtime.vm.refresh(&host::HostStore);
+            runtime.measure_events();
+            debug::state_json(&runtime.vm, now_ms)
+        });
         self.replied = true;
         let headers = [("content-type", "application/json")];
         host::reply(200, &headers, state.unwrap_or_default().as_bytes(), "warmroute_debug");

@@ -160,9 +160,10 @@ impl Exchange {
         };
         match scan.finish() {
             Ok(facts) => {
-                let limit = env.config.max_body_bytes;
-                let step =
-                    self.route(env, |models, room| prompt::of(&facts, models, room.min(limit)));
+                let (limit, now_ms) = (env.config.max_body_bytes, env.now_ms);
+                let step = self.route(env, |models, room| {
+                    prompt::of(&facts, models, now_ms / 1000, room.min(limit))
+                });
                 recycle(env, facts.into_scratch());
                 step
             }

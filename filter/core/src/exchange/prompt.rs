@@ -1,35 +1,99 @@
 //! From the facts of a body to the prompt's chain.
 
-use crate::replica::Models;
-use crate::request::{RequestFacts, visit_prompt};
-use crate::vm::Prompt;
+use crate::replica::{Model, Models, Rendering};
+use crate::request::{self, PathClass, RequestFacts, render_prompt, visit_prompt};
+use crate::vm::{Prompt, PromptSource};
+use warmroute_chat_template::normalize_nfc;
 use warmroute_shared_state::prefix::{BLOCK_BYTES, BlockDigester, ChainScope, chain_in_place};
 
-/// The chain over the prompt's bytes, `limit` of them at most: what lies beyond is held by nobody. A
-/// completions request with several prompts is routed by the first one; the others count as work to do.
-pub(super) fn of(facts: &RequestFacts, _models: &Models, limit: usize) -> Prompt {
-    approximate(facts, limit)
+/// The chain over the prompt's bytes, `limit` of them at most: what lies beyond is held by nobody. As the engine
+/// renders them where the model is known, else over the approximate stream. A completions request with several
+/// prompts is routed by the first one; the others count as work to do.
+pub(super) fn of(facts: &RequestFacts, models: &Models, clock_unix_s: u64, limit: usize) -> Prompt {
+    let Some((model, name)) = models.find(facts.model_name()).filter(|(m, _)| !m.distrusted) else {
+        return approximate(facts, limit, PromptSource::Approximate);
+    };
+    let mut stream = Stream::new(facts);
+    if !render(facts, model, clock_unix_s, limit, &mut |piece| stream.push(piece, model)) {
+        return approximate(facts, limit, PromptSource::Unrendered);
+    }
+    let scope = ChainScope { stream: model.record.stream, model: name, ..ChainScope::default() };
+    stream.finish(facts, scope, limit, PromptSource::Rendered)
 }
 
-fn approximate(facts: &RequestFacts, limit: usize) -> Prompt {
-    let mut digester = BlockDigester::default();
-    let mut chain = Vec::with_capacity(facts.body_bytes / BLOCK_BYTES);
-    visit_prompt(facts, 0, limit, &mut |piece: &[u8]| digester.push(piece, &mut chain));
-    let mut bytes = digester.bytes();
-    if bytes >= limit as u64 {
-        // Cut short: its true length is not known, but about that of the body.
-        bytes = bytes.max(facts.body_bytes as u64);
+/// Whether the prompt's bytes could be told.
+fn render(
+    facts: &RequestFacts,
+    model: &Model,
+    clock_unix_s: u64,
+    limit: usize,
+    out: &mut dyn FnMut(&[u8]),
+) -> bool {
+    if facts.path == PathClass::Completions {
+        let Some(request::Prompt::Text(text)) = facts.prompts().first() else { return false };
+        let text = facts.bytes(*text);
+        out(model.record.completion_prefix.as_bytes());
+        out(text.get(..limit).unwrap_or(text));
+        return !facts.alters_tokens;
     }
-    for index in 1..facts.prompt_count() {
-        visit_prompt(facts, index, limit, &mut |piece: &[u8]| {
-            bytes = bytes.saturating_add(piece.len() as u64);
-        });
+    match model.rendering(facts.tools.is_some()) {
+        Rendering::Template(template) => {
+            render_prompt(facts, template, clock_unix_s, limit, out).is_ok()
+        }
+        Rendering::None | Rendering::Unusable(_) => false,
     }
-    let scope = ChainScope {
-        model: facts.model_name(),
-        cache_salt: facts.cache_salt.map(|salt| facts.str(salt)),
-        ..ChainScope::default()
-    };
-    chain_in_place(&scope, &mut chain);
-    Prompt { stream: 0, chain, bytes }
+}
+
+fn approximate(facts: &RequestFacts, limit: usize, source: PromptSource) -> Prompt {
+    let mut stream = Stream::new(facts);
+    visit_prompt(facts, 0, limit, &mut |piece: &[u8]| stream.push_as_it_is(piece));
+    let scope = ChainScope { model: facts.model_name(), ..ChainScope::default() };
+    stream.finish(facts, scope, limit, source)
+}
+
+/// A prompt's bytes on their way into blocks.
+struct Stream {
+    digester: BlockDigester,
+    chain: Vec<u64>,
+}
+
+impl Stream {
+    fn new(facts: &RequestFacts) -> Self {
+        let chain = Vec::with_capacity(facts.body_bytes / BLOCK_BYTES);
+        Self { digester: BlockDigester::default(), chain }
+    }
+
+    fn push_as_it_is(&mut self, piece: &[u8]) {
+        self.digester.push(piece, &mut self.chain);
+    }
+
+    fn push(&mut self, piece: &[u8], model: &Model) {
+        if model.record.nfc {
+            self.push_as_it_is(&normalize_nfc(piece));
+        } else {
+            self.push_as_it_is(piece);
+        }
+    }
+
+    fn finish(
+        mut self,
+        facts: &RequestFacts,
+        scope: ChainScope<'_>,
+        limit: usize,
+        source: PromptSource,
+    ) -> Prompt {
+        let mut bytes = self.digester.bytes();
+        if bytes >= limit as u64 {
+            // Cut short: its true length is not known, but about that of the body.
+            bytes = bytes.max(facts.body_bytes as u64);
+        }
+        for index in 1..facts.prompt_count() {
+            visit_prompt(facts, index, limit, &mut |piece: &[u8]| {
+                bytes = bytes.saturating_add(piece.len() as u64);
+            });
+        }
+        let cache_salt = facts.cache_salt.map(|salt| facts.str(salt));
+        chain_in_place(&ChainScope { cache_salt, ..scope }, &mut self.chain);
+        Prompt { stream: scope.stream, source, chain: self.chain, bytes }
+    }
 }

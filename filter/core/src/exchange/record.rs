@@ -38,6 +38,8 @@ pub struct Record {
     pub reason: Option<&'static str>,
     /// Prompt tokens that it was believed to hold.
     pub matched_tokens: Option<u64>,
+    /// How the prompt's bytes were found.
+    pub prompt_source: Option<&'static str>,
     /// What that belief rested on.
     pub matched_kind: Option<&'static str>,
     /// From the request's headers to the first token (of a whole answer: to its first byte), in ms.
@@ -51,6 +53,7 @@ pub struct Record {
 impl Record {
     pub(super) fn picked(&mut self, vm: &VmState, routed: &Routed) {
         self.reason = Some(routed.reason.as_str());
+        self.prompt_source = Some(routed.prompt_source().as_str());
         self.charged(vm, routed);
     }
 
@@ -81,6 +84,7 @@ impl Record {
             ("endpoint", self.endpoint.clone()),
             ("reason", self.reason.map(str::to_owned)),
             ("matched_tokens", number(self.matched_tokens)),
+            ("prompt_source", self.prompt_source.map(str::to_owned)),
             ("matched_kind", self.matched_kind.map(str::to_owned)),
             ("ttft_ms", number(self.ttft_ms)),
             ("prompt_tokens", number(self.usage.prompt_tokens)),

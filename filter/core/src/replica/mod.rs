@@ -4,7 +4,7 @@
 mod models;
 mod roster;
 
-pub use models::{Model, Models, record_ops, revision};
+pub use models::{Model, Models, Rendering, record_ops, revision};
 pub use roster::{EndpointState, Roster};
 
 use crate::prefix_table::{ColumnMask, PrefixMatch, PrefixTable};

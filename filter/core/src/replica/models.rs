@@ -1,6 +1,9 @@
 //! The models whose prompts this VM can tell byte for byte, as the agent describes them.
 
+use core::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
+use warmroute_chat_template::{Template, TemplateError, TemplateSource};
 use warmroute_shared_state::frame::{MODEL_PART_BYTES, TableOp};
 use warmroute_shared_state::model::ModelRecord;
 use warmroute_shared_state::wire::{Reader, Writer};
@@ -11,8 +14,32 @@ const MAX_MODELS: usize = 256;
 /// Bytes of one model's record at most.
 const MAX_RECORD_BYTES: usize = 1 << 20;
 
+/// A model's template, compiled.
+#[derive(Clone)]
+pub enum Rendering {
+    /// The model has no template: it serves no chats.
+    None,
+    /// It works.
+    Template(Rc<Template>),
+    /// It cannot be used: chats of this model are routed approximately.
+    Unusable(TemplateError),
+}
+
+impl Rendering {
+    fn compile(text: &str, special_tokens: &[(String, String)]) -> Self {
+        if text.is_empty() {
+            return Self::None;
+        }
+        let source = TemplateSource { text: text.into(), special_tokens: special_tokens.to_vec() };
+        match Template::compile(&source) {
+            Ok(template) => Self::Template(Rc::new(template)),
+            Err(error) => Self::Unusable(error),
+        }
+    }
+}
+
 /// One model.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Model {
     /// What the agent says.
     pub record: Arc<ModelRecord>,
@@ -20,6 +47,48 @@ pub struct Model {
     pub revision: u64,
     /// What was expected of its prompts seldom came true: its requests are routed approximately.
     pub distrusted: bool,
+    rendering: Rendering,
+    rendering_tools: Option<Rendering>,
+}
+
+impl Model {
+    fn new(revision: u64, record: ModelRecord) -> Self {
+        let compile = |text: &str| Rendering::compile(text, &record.special_tokens);
+        let rendering = compile(&record.template);
+        let rendering_tools = record.tool_template.as_deref().map(compile);
+        Self { revision, distrusted: false, rendering, rendering_tools, record: Arc::new(record) }
+    }
+
+    /// The template for a chat, with tools or without.
+    #[must_use]
+    pub fn rendering(&self, with_tools: bool) -> &Rendering {
+        match &self.rendering_tools {
+            Some(rendering) if with_tools => rendering,
+            _ => &self.rendering,
+        }
+    }
+
+    /// Why chats of this model are routed approximately, if they are. No text of a request is in it.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        if self.distrusted {
+            return Some("engines seldom hold what its template says they should".into());
+        }
+        match &self.rendering {
+            Rendering::Unusable(error) => Some(error.to_string()),
+            Rendering::None | Rendering::Template(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("name", &self.record.name)
+            .field("revision", &self.revision)
+            .field("problem", &self.problem())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A record of which parts are still to come.
@@ -82,15 +151,13 @@ impl Models {
         let room = self.models.len() < MAX_MODELS;
         let known = self.models.iter_mut().find(|model| model.record.name == record.name);
         match known {
-            Some(model) => {
+            Some(model) if model.record.stream == record.stream => {
                 // Other names, say, change nothing about the bytes.
-                model.distrusted &= model.record.stream == record.stream;
                 model.revision = revision;
                 model.record = Arc::new(record);
             }
-            None if room => {
-                self.models.push(Model { record: Arc::new(record), revision, distrusted: false });
-            }
+            Some(model) => *model = Model::new(revision, record),
+            None if room => self.models.push(Model::new(revision, record)),
             None => {}
         }
     }

@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn belief(replica: &Replica, stream: u64, bytes: u64) -> Belief {
-        let prompt = Prompt { stream, chain: CHAIN.to_vec(), bytes };
+        let prompt = Prompt { stream, chain: CHAIN.to_vec(), bytes, ..Prompt::default() };
         let all = beliefs(replica, &prompt);
         assert_eq!(all[0].1, belief_of(replica, all[0].0, &prompt));
         all[0].1

@@ -12,11 +12,37 @@ use warmroute_shared_state::prefix::BLOCK_BYTES;
 /// How often a pick is thought over because another worker picked in the same moment.
 const INTENT_TRIES: usize = 5;
 
+/// How a prompt's bytes were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PromptSource {
+    /// Nothing is known of the model: the approximate stream.
+    #[default]
+    Approximate,
+    /// As the engine renders them.
+    Rendered,
+    /// The model is known, but these could not be rendered: the approximate stream.
+    Unrendered,
+}
+
+impl PromptSource {
+    /// One word, for logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approximate => "approximate",
+            Self::Rendered => "rendered",
+            Self::Unrendered => "unrendered",
+        }
+    }
+}
+
 /// A prompt as the scheduler sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prompt {
     /// Which byte stream it is: 0 = the approximate one, else that of a model.
     pub stream: u64,
+    /// How it was found.
+    pub source: PromptSource,
     /// Chain hashes of its whole blocks.
     pub chain: Vec<u64>,
     /// Its bytes, the tail that fills no block included.
@@ -77,6 +103,12 @@ impl Routed {
     #[must_use]
     pub fn endpoint(&self) -> EndpointId {
         self.flight.endpoint()
+    }
+
+    /// How the prompt's bytes were found.
+    #[must_use]
+    pub fn prompt_source(&self) -> PromptSource {
+        self.prompt.source
     }
 }
 

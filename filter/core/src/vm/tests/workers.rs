@@ -39,7 +39,8 @@ impl Envoy {
                 .wrapping_add(1_442_695_040_888_963_407);
             *seed >> 11
         };
-        let prompt = Prompt { stream: 0, chain: chain.to_vec(), bytes: chain.len() as u64 * 128 };
+        let prompt =
+            Prompt { chain: chain.to_vec(), bytes: chain.len() as u64 * 128, ..Prompt::default() };
         match self.vms[worker].choose(&self.store, |_, _| prompt, self.now, &mut random) {
             (Choice::Routed(routed), message) => Some((*routed, message)),
             _ => None,
