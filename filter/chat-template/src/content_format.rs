@@ -44,7 +44,8 @@ fn is_attribute(expr: &Expr<'_>, var: &str, key: &str) -> bool {
     match expr {
         Expr::GetAttr(node) => node.name == key && is_var(&node.expr, var),
         Expr::GetItem(node) => {
-            let is_key = matches!(&node.subscript_expr, Expr::Const(c) if c.value.as_str() == Some(key));
+            let is_key =
+                matches!(&node.subscript_expr, Expr::Const(c) if c.value.as_str() == Some(key));
             is_key && is_var(&node.expr, var)
         }
         _ => false,
@@ -93,8 +94,9 @@ fn inventory<'t, 's>(template: &'t [Stmt<'s>]) -> Inventory<'t, 's> {
 fn loops_over_content(template: &[Stmt<'_>]) -> Result<bool, NoPlainName> {
     let all = inventory(template);
     let messages = message_names(&all)?;
-    let is_content =
-        |expr: &Expr<'_>| messages.iter().any(|name| is_var_or_elements(expr, name, Some("content")));
+    let is_content = |expr: &Expr<'_>| {
+        messages.iter().any(|name| is_var_or_elements(expr, name, Some("content")))
+    };
 
     let mut loops_in_macros: Vec<(&ForLoop<'_>, Vec<&str>)> = Vec::new();
     for node in &all.macros {
@@ -110,9 +112,8 @@ fn loops_over_content(template: &[Stmt<'_>]) -> Result<bool, NoPlainName> {
         let mut own = loops_in_macros.iter().filter(|(inner, _)| core::ptr::eq(*inner, *node));
         let in_macro = own.clone().next().is_some();
         let parameters = own.rfind(|(_, parameters)| !parameters.is_empty());
-        let over_parameter = |name: &str| {
-            parameters.is_some_and(|(_, parameters)| parameters.contains(&name))
-        };
+        let over_parameter =
+            |name: &str| parameters.is_some_and(|(_, parameters)| parameters.contains(&name));
         let found = match &node.iter {
             iter if is_content(iter) => true,
             Expr::Var(var) if over_parameter(var.id) => true,

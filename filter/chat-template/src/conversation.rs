@@ -173,10 +173,13 @@ fn openai_call(call: &Value) -> Result<Value, RenderError> {
 fn with_others(source: &Value, known: Vec<(&'static str, Value)>) -> Value {
     let pairs = source.as_object().and_then(|object| object.try_iter_pairs());
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-    let others = pairs.into_iter().flatten().filter(|(name, _)| {
-        name.as_str().is_none_or(|name| !names.contains(&name))
-    });
-    Value::from_pairs(known.into_iter().map(|(name, value)| (Value::from(name), value)).chain(others))
+    let others = pairs
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| name.as_str().is_none_or(|name| !names.contains(&name)));
+    Value::from_pairs(
+        known.into_iter().map(|(name, value)| (Value::from(name), value)).chain(others),
+    )
 }
 
 fn no_arguments() -> Value {
@@ -206,7 +209,9 @@ pub(crate) fn json(raw: &[u8]) -> Result<Value, RenderError> {
     let text = core::str::from_utf8(raw).map_err(|_| RenderError::Refused("not UTF-8"))?;
     loads(text).map_err(|fault| match fault {
         JsonFault::Malformed => RenderError::Refused("malformed JSON"),
-        JsonFault::BeyondUs => RenderError::Unsupported("JSON beyond 128-bit integers or 128 levels"),
+        JsonFault::BeyondUs => {
+            RenderError::Unsupported("JSON beyond 128-bit integers or 128 levels")
+        }
     })
 }
 

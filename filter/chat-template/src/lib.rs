@@ -11,7 +11,8 @@
 //! - `content_format`: whether a template wants contents as strings or as lists of parts, found as vLLM does;
 //! - `environment`, `methods`, `clock`: Jinja as `transformers` sets it up;
 //! - `python_json`: Python's `json.loads` and `json.dumps`;
-//! - `continuation`: `continue_final_message`.
+//! - `continuation`: `continue_final_message`;
+//! - `nfc`: the normalisation that some tokenizers apply afterwards.
 //!
 //! What cannot be rendered exactly is an error ([`RenderError`]), never a guess. Nothing here does I/O; the clock
 //! is passed in.
@@ -35,6 +36,7 @@ mod conversation;
 mod environment;
 mod error;
 mod methods;
+mod nfc;
 mod python_json;
 pub mod request;
 mod syntax_tree;
@@ -44,5 +46,6 @@ mod tests;
 mod tools;
 
 pub use error::{RenderError, TemplateError};
+pub use nfc::normalize_nfc;
 pub use request::{ChatRequest, Content, Message, Part, ToolCall, ToolCalls, Tools};
 pub use template::{Template, TemplateSource};

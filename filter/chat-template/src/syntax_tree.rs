@@ -12,10 +12,7 @@ pub(crate) enum Node<'t, 's> {
 }
 
 /// Calls `visit` with every node below and including `statements`, outer nodes first.
-pub(crate) fn walk<'t, 's>(
-    statements: &'t [Stmt<'s>],
-    visit: &mut dyn FnMut(Node<'t, 's>),
-) {
+pub(crate) fn walk<'t, 's>(statements: &'t [Stmt<'s>], visit: &mut dyn FnMut(Node<'t, 's>)) {
     for statement in statements {
         visit(Node::Stmt(statement));
         walk_statement(statement, visit);

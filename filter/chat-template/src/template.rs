@@ -165,7 +165,9 @@ impl Template {
             if object.kind() != ValueKind::Map {
                 return Err(RenderError::Refused("chat_template_kwargs is no object"));
             }
-            for (name, value) in object.as_object().and_then(|o| o.try_iter_pairs()).into_iter().flatten() {
+            for (name, value) in
+                object.as_object().and_then(|o| o.try_iter_pairs()).into_iter().flatten()
+            {
                 let name = name.as_str().unwrap_or_default();
                 sets_thinking |= name == "enable_thinking";
                 // The engine takes these two values for "not set".
@@ -204,7 +206,11 @@ impl Template {
         };
         let Some(none) = prompt("none") else { return "low" };
         let ignored = |effort| prompt(effort).as_ref() == Some(&none);
-        if ["low", "medium", "high", "xhigh", "max"].into_iter().any(ignored) { "low" } else { "none" }
+        if ["low", "medium", "high", "xhigh", "max"].into_iter().any(ignored) {
+            "low"
+        } else {
+            "none"
+        }
     }
 }
 
@@ -264,10 +270,8 @@ fn needs_system_first(text: &str) -> bool {
             Value::from_pairs([("role", Value::from(role)), ("content", Value::from("t"))])
         };
         let messages = ["system", "user", "system", "user"].map(message).to_vec();
-        let context = [
-            ("messages", Value::from(messages)),
-            ("add_generation_prompt", Value::from(false)),
-        ];
+        let context =
+            [("messages", Value::from(messages)), ("add_generation_prompt", Value::from(false))];
         environment.render_named_str(NAME, text, Value::from_pairs(context)).map(|_| ())
     };
     probe().is_err()

@@ -32,7 +32,10 @@ fn openai_tool(tool: &Value) -> Result<Value, RenderError> {
     if tool.kind() != ValueKind::Map {
         return Err(BAD_TOOLS);
     }
-    if tool.get_attr("type").is_ok_and(|kind| !kind.is_undefined() && kind.as_str() != Some("function")) {
+    if tool
+        .get_attr("type")
+        .is_ok_and(|kind| !kind.is_undefined() && kind.as_str() != Some("function"))
+    {
         return Err(BAD_TOOLS);
     }
     let deferred = flag(tool, "defer_loading")?;

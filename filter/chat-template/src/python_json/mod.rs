@@ -10,4 +10,4 @@ mod write;
 mod tests;
 
 pub(crate) use read::{JsonFault, loads};
-pub(crate) use write::{Style, Unwritable, dumps};
+pub(crate) use write::{Style, dumps};

@@ -5,6 +5,8 @@
 //! - completions: the text; or the token ids, four bytes little-endian each;
 //! - chat: the tools as JSON (`tools`), then for each message its role and its content, with
 //!   nothing between; names, tool calls and documents are left out;
+//! - Anthropic's messages: the tools, the system prompt, then for each message its role and its blocks, of which
+//!   thoughts, calls (id, name, input as written) and results of tools count;
 //! - an image, video or audio: zeros up to a multiple of four, then the low half of the XXH64 of its content,
 //!   four bytes little-endian, as often as it is guessed to have tokens.
 
@@ -17,6 +19,9 @@ use xxhash_rust::xxh64::Xxh64;
 const IMAGE_TOKENS: usize = 225;
 /// Tokens guessed for a video: 20 frames (10 s at 2 a second) of [`IMAGE_TOKENS`].
 const VIDEO_TOKENS: usize = 20 * IMAGE_TOKENS;
+
+/// How Claude Code's first line of a system prompt begins.
+const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";
 
 /// Appends at most `limit` bytes of the stream of prompt `index` (0 for a chat) to `out`.
 pub fn approximate_prompt(facts: &RequestFacts, index: usize, limit: usize, out: &mut Vec<u8>) {
@@ -36,7 +41,7 @@ pub fn visit_prompt(
 ) {
     let mut stream = Stream { sent: 0, limit, visit };
     match facts.path {
-        PathClass::Chat => chat(facts, &mut stream),
+        PathClass::Chat | PathClass::Messages => chat(facts, &mut stream),
         PathClass::Completions | PathClass::Other => match facts.prompts().get(index) {
             Some(Prompt::Text(span) | Prompt::Tokens(span)) => stream.send(facts.bytes(*span)),
             None => {}
@@ -48,6 +53,7 @@ fn chat<V: FnMut(&[u8])>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
     if let Some(captured) = facts.tools {
         stream.send(&tools::canonical(facts.raw(captured)));
     }
+    stream.system(facts);
     for message in facts.messages() {
         if stream.is_full() {
             return;
@@ -59,13 +65,7 @@ fn chat<V: FnMut(&[u8])>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
             stream.send(facts.bytes(text));
         }
         for part in facts.parts(message.content) {
-            match *part {
-                Part::Text(text) => stream.send(facts.bytes(text)),
-                Part::Media { kind, content, format } => {
-                    stream.media(kind, facts.bytes(content), facts.bytes(format));
-                }
-                Part::Other => {}
-            }
+            stream.part(facts, part);
         }
     }
 }
@@ -88,6 +88,62 @@ impl<V: FnMut(&[u8])> Stream<'_, V> {
         if !piece.is_empty() {
             (self.visit)(piece);
             self.sent = self.sent.saturating_add(piece.len());
+        }
+    }
+
+    /// Anthropic's system prompt, without the line that Claude Code makes anew for every request.
+    fn system(&mut self, facts: &RequestFacts) {
+        if let Content::Text(text) = facts.system {
+            self.send(facts.bytes(text));
+        }
+        for part in facts.parts(facts.system) {
+            if let Part::Text(text) = *part
+                && !facts.bytes(text).starts_with(BILLING_HEADER)
+            {
+                self.send(facts.bytes(text));
+            }
+        }
+    }
+
+    fn part(&mut self, facts: &RequestFacts, part: &Part) {
+        let anthropic = facts.path == PathClass::Messages;
+        match *part {
+            Part::Text(text) => self.send(facts.bytes(text)),
+            Part::Media { kind, content, format } => {
+                self.media(kind, facts.bytes(content), facts.bytes(format));
+            }
+            Part::Thinking(text) if anthropic => self.send(facts.bytes(text)),
+            Part::ToolUse { id, name, .. } if anthropic => {
+                for text in [id, name].into_iter().flatten() {
+                    self.send(facts.bytes(text));
+                }
+                if let Some(input) = facts.tool_input(part) {
+                    self.send(facts.raw(input));
+                }
+            }
+            Part::ToolResult { content, .. } if anthropic => self.result(facts, content),
+            _ => {}
+        }
+    }
+
+    /// A tool's result: its texts, a line each, then its images.
+    fn result(&mut self, facts: &RequestFacts, content: Content) {
+        if let Content::Text(text) = content {
+            self.send(facts.bytes(text));
+        }
+        let mut is_first = true;
+        for part in facts.result_parts(content) {
+            if let Part::Text(text) = *part {
+                if !core::mem::take(&mut is_first) {
+                    self.send(b"\n");
+                }
+                self.send(facts.bytes(text));
+            }
+        }
+        for part in facts.result_parts(content) {
+            if let Part::Media { .. } = part {
+                self.part(facts, part);
+            }
         }
     }
 

@@ -150,6 +150,27 @@ pub enum Part {
         /// The `format` of `input_audio`, else empty.
         format: TextSpan,
     },
+    /// What the model thought.
+    Thinking(TextSpan),
+    /// Anthropic's call of a tool.
+    ToolUse {
+        /// `id`.
+        id: Option<TextSpan>,
+        /// `name`.
+        name: Option<TextSpan>,
+        /// `input`: index into the captures, read by [`RequestFacts::tool_input`].
+        #[doc(hidden)]
+        input: Option<u32>,
+    },
+    /// Anthropic's result of a tool.
+    ToolResult {
+        /// `tool_use_id`.
+        id: Option<TextSpan>,
+        /// `content`: its blocks are read by [`RequestFacts::result_parts`].
+        content: Content,
+    },
+    /// A block that adds nothing to the prompt.
+    Skipped,
     /// A kind we do not know, or one that lacks its content.
     Other,
 }
@@ -190,11 +211,15 @@ pub struct RequestFacts {
     pub add_generation_prompt: Option<bool>,
     /// `continue_final_message`, if it is a boolean.
     pub continue_final_message: Option<bool>,
-    /// `reasoning_effort`, if it is a string.
+    /// `reasoning_effort` (of Anthropic's API `output_config.effort`), if it is a string.
     pub reasoning_effort: Option<TextSpan>,
     /// The prompt's tokens are not those of its text alone: special tokens added or left out against the API's
     /// default, the prompt cut to a length, or a suffix to fill up to.
     pub alters_tokens: bool,
+    /// `system` of Anthropic's API.
+    pub system: Content,
+    /// Anthropic's `thinking` is `{"type": "disabled"}`.
+    pub disables_thinking: bool,
     /// `tools`, unless null.
     pub tools: Option<Captured>,
     /// `tool_choice`, unless null.
@@ -257,18 +282,34 @@ impl RequestFacts {
         }
     }
 
+    /// The blocks of a tool result's content; none for text.
+    #[must_use]
+    pub fn result_parts(&self, content: Content) -> &[Part] {
+        match content {
+            Content::Parts { start, end } => range(&self.scratch.result_parts, (start, end)),
+            Content::None | Content::Text(_) => &[],
+        }
+    }
+
+    /// The `input` of a tool use that is an object, an array or a string.
+    #[must_use]
+    pub fn tool_input(&self, part: &Part) -> Option<Captured> {
+        let Part::ToolUse { input: Some(index), .. } = *part else { return None };
+        self.scratch.captures.get(widen(index)).copied()
+    }
+
     /// The prompts of a completions request; none for a chat.
     #[must_use]
     pub fn prompts(&self) -> &[Prompt] {
         range(&self.scratch.prompts, self.prompts)
     }
 
-    /// How many independent prompts there are: 1 for a chat. Each has a prefix of its own.
+    /// How many independent prompts there are: 1 for a chat of either API. Each has a prefix of its own.
     #[must_use]
     pub fn prompt_count(&self) -> usize {
         match self.path {
             PathClass::Completions => self.prompts().len(),
-            PathClass::Chat | PathClass::Other => 1,
+            PathClass::Chat | PathClass::Messages | PathClass::Other => 1,
         }
     }
 

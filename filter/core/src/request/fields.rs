@@ -17,6 +17,19 @@ pub(super) enum Frame {
     /// `{"url": …}` of a media part.
     Media(MediaKind),
     InputAudio,
+    /// Anthropic's `system`, its blocks, and one of them.
+    System,
+    SystemBlock,
+    /// Anthropic's `source` of an image.
+    Source,
+    /// Anthropic's `content` of a tool result, one block of it, and that one's `source`.
+    Result,
+    ResultBlock,
+    ResultSource,
+    /// Anthropic's `thinking`.
+    Thinking,
+    /// Anthropic's `output_config`.
+    OutputConfig,
     Prompt,
     /// One array of token ids among several.
     TokenRow,
@@ -26,11 +39,19 @@ impl Frame {
     pub(super) fn parent(self) -> Self {
         match self {
             Self::Outside | Self::Root => Self::Outside,
-            Self::StreamOptions | Self::Messages | Self::Prompt => Self::Root,
+            Self::StreamOptions
+            | Self::Messages
+            | Self::Prompt
+            | Self::System
+            | Self::Thinking
+            | Self::OutputConfig => Self::Root,
             Self::Message => Self::Messages,
             Self::Parts => Self::Message,
             Self::Part => Self::Parts,
-            Self::Media(_) | Self::InputAudio => Self::Part,
+            Self::Media(_) | Self::InputAudio | Self::Source | Self::Result => Self::Part,
+            Self::SystemBlock => Self::System,
+            Self::ResultBlock => Self::Result,
+            Self::ResultSource => Self::ResultBlock,
             Self::TokenRow => Self::Prompt,
         }
     }
@@ -39,7 +60,7 @@ impl Frame {
     pub(super) fn item(self) -> Option<Slot> {
         match self {
             Self::Messages => Some(Slot::Message),
-            Self::Parts => Some(Slot::Part),
+            Self::Parts | Self::System | Self::Result => Some(Slot::Part),
             Self::Prompt => Some(Slot::PromptItem),
             Self::TokenRow => Some(Slot::TokenId),
             _ => None,
@@ -80,6 +101,19 @@ pub(super) enum Slot {
     Part,
     PartType,
     PartText,
+    PartThinking,
+    /// Anthropic's blocks: what names them and what they hold.
+    BlockId,
+    BlockName,
+    BlockResultId,
+    BlockResult,
+    Source,
+    SourceData,
+    SourceUrl,
+    System,
+    Thinking,
+    ThinkingType,
+    OutputConfig,
     /// A media URL: a string, or an object that holds it.
     Url(MediaKind),
     InputAudio,
@@ -106,6 +140,7 @@ pub(super) enum Kept {
     Documents,
     TemplateArguments,
     ToolCalls,
+    ToolInput,
 }
 
 impl Slot {
@@ -128,9 +163,24 @@ impl Slot {
                 b"reasoning_content" => Self::ReasoningContent,
                 _ => Self::Unread,
             },
+            Frame::Part if path == PathClass::Messages => Self::of_block(name),
+            Frame::ResultBlock | Frame::SystemBlock => match name {
+                b"type" => Self::PartType,
+                b"text" => Self::PartText,
+                b"source" if frame == Frame::ResultBlock => Self::Source,
+                _ => Self::Unread,
+            },
+            Frame::Source | Frame::ResultSource => match name {
+                b"data" => Self::SourceData,
+                b"url" => Self::SourceUrl,
+                _ => Self::Unread,
+            },
+            Frame::Thinking if name == b"type" => Self::ThinkingType,
+            Frame::OutputConfig if name == b"effort" => Self::ReasoningEffort,
             Frame::Part => match name {
                 b"type" => Self::PartType,
                 b"text" => Self::PartText,
+                b"thinking" => Self::PartThinking,
                 b"image_url" => Self::Url(MediaKind::Image),
                 b"video_url" => Self::Url(MediaKind::Video),
                 b"audio_url" => Self::Url(MediaKind::Audio),
@@ -147,29 +197,76 @@ impl Slot {
         }
     }
 
+    /// A field of one of Anthropic's blocks.
+    fn of_block(name: &[u8]) -> Self {
+        match name {
+            b"type" => Self::PartType,
+            b"text" => Self::PartText,
+            b"thinking" => Self::PartThinking,
+            b"source" => Self::Source,
+            b"id" => Self::BlockId,
+            b"name" => Self::BlockName,
+            b"input" => Self::Kept(Kept::ToolInput),
+            b"tool_use_id" => Self::BlockResultId,
+            b"content" => Self::BlockResult,
+            _ => Self::Unread,
+        }
+    }
+
     fn of_root(name: &[u8], path: PathClass) -> Self {
-        let chat = path == PathClass::Chat;
         match name {
             b"model" => Self::Model,
             b"stream" => Self::Stream,
             b"max_tokens" => Self::MaxTokens,
-            b"n" => Self::Choices,
-            b"stream_options" => Self::StreamOptions,
             b"cache_salt" => Self::CacheSalt,
             b"add_special_tokens" => Self::AlteringField(Altering::AddSpecialTokens),
             b"truncate_prompt_tokens" => Self::AlteringField(Altering::TruncatePromptTokens),
-            b"suffix" if !chat => Self::AlteringField(Altering::Suffix),
-            b"prompt" if !chat => Self::Prompt,
-            b"messages" if chat => Self::Messages,
-            b"max_completion_tokens" if chat => Self::MaxCompletionTokens,
-            b"chat_template" if chat => Self::ChatTemplate,
-            b"add_generation_prompt" if chat => Self::AddGenerationPrompt,
-            b"continue_final_message" if chat => Self::ContinueFinalMessage,
-            b"reasoning_effort" if chat => Self::ReasoningEffort,
-            b"tools" if chat => Self::Kept(Kept::Tools),
-            b"tool_choice" if chat => Self::Kept(Kept::ToolChoice),
-            b"documents" if chat => Self::Kept(Kept::Documents),
-            b"chat_template_kwargs" if chat => Self::Kept(Kept::TemplateArguments),
+            _ => match path {
+                PathClass::Chat => Self::of_chat(name),
+                PathClass::Messages => Self::of_messages(name),
+                PathClass::Completions | PathClass::Other => Self::of_completion(name),
+            },
+        }
+    }
+
+    fn of_completion(name: &[u8]) -> Self {
+        match name {
+            b"n" => Self::Choices,
+            b"stream_options" => Self::StreamOptions,
+            b"suffix" => Self::AlteringField(Altering::Suffix),
+            b"prompt" => Self::Prompt,
+            _ => Self::Unread,
+        }
+    }
+
+    fn of_chat(name: &[u8]) -> Self {
+        match name {
+            b"n" => Self::Choices,
+            b"stream_options" => Self::StreamOptions,
+            b"messages" => Self::Messages,
+            b"max_completion_tokens" => Self::MaxCompletionTokens,
+            b"chat_template" => Self::ChatTemplate,
+            b"add_generation_prompt" => Self::AddGenerationPrompt,
+            b"continue_final_message" => Self::ContinueFinalMessage,
+            b"reasoning_effort" => Self::ReasoningEffort,
+            b"tools" => Self::Kept(Kept::Tools),
+            b"tool_choice" => Self::Kept(Kept::ToolChoice),
+            b"documents" => Self::Kept(Kept::Documents),
+            b"chat_template_kwargs" => Self::Kept(Kept::TemplateArguments),
+            _ => Self::Unread,
+        }
+    }
+
+    /// Anthropic's API.
+    fn of_messages(name: &[u8]) -> Self {
+        match name {
+            b"messages" => Self::Messages,
+            b"system" => Self::System,
+            b"thinking" => Self::Thinking,
+            b"output_config" => Self::OutputConfig,
+            b"tools" => Self::Kept(Kept::Tools),
+            b"tool_choice" => Self::Kept(Kept::ToolChoice),
+            b"chat_template_kwargs" => Self::Kept(Kept::TemplateArguments),
             _ => Self::Unread,
         }
     }
@@ -191,6 +288,15 @@ impl Slot {
                 | Self::Part
                 | Self::PartType
                 | Self::PartText
+                | Self::PartThinking
+                | Self::BlockId
+                | Self::BlockName
+                | Self::BlockResultId
+                | Self::BlockResult
+                | Self::SourceData
+                | Self::SourceUrl
+                | Self::System
+                | Self::ThinkingType
                 | Self::Url(_)
                 | Self::AudioData
                 | Self::AudioFormat

@@ -2,7 +2,7 @@
 
 use super::content::{PartDraft, PartType};
 use super::error::{MessageFault, RequestError};
-use super::facts::{Content, Message, TextSpan, clamp};
+use super::facts::{Content, Message, Part, TextSpan, clamp};
 use super::fields::Slot;
 use super::scratch::Scratch;
 use super::value::{Given, Value};
@@ -21,7 +21,11 @@ pub(super) struct MessagesDraft {
     role_fault: bool,
     content_fault: Option<MessageFault>,
     first_part: usize,
-    part: PartDraft,
+    pub(super) part: PartDraft,
+    /// A block inside the part's tool result is being read.
+    in_result: bool,
+    first_result_part: usize,
+    result_part: PartDraft,
 }
 
 impl MessagesDraft {
@@ -52,15 +56,30 @@ impl MessagesDraft {
         self.first_part = scratch.parts.len();
     }
 
-    /// A part opens.
+    /// A tool result's array of blocks opens.
+    pub(super) fn open_result(&mut self, scratch: &Scratch) {
+        self.in_result = true;
+        self.first_result_part = scratch.result_parts.len();
+    }
+
+    /// A part, or a block of a tool result, opens.
     pub(super) fn open_part(&mut self) {
-        self.part = PartDraft::default();
+        *self.current_part() = PartDraft::default();
+    }
+
+    fn current_part(&mut self) -> &mut PartDraft {
+        if self.in_result { &mut self.result_part } else { &mut self.part }
     }
 
     /// An object opens as the value of a media field of the part.
     pub(super) fn open_media(&mut self, slot: Slot) {
         match slot {
             Slot::Url(kind) => *self.part.url(kind) = None,
+            Slot::Source => {
+                let part = self.current_part();
+                part.source_data = None;
+                part.source_url = None;
+            }
             _ => {
                 self.part.audio_data = None;
                 self.part.audio_format = TextSpan::default();
@@ -91,6 +110,7 @@ impl MessagesDraft {
             Slot::Reasoning => self.message.reasoning = value.text(),
             Slot::ReasoningContent => self.reasoning_content = value.text(),
             // A part that is no object.
+            Slot::Part if self.in_result => scratch.push_result_part(Part::Other),
             Slot::Part => match value.text() {
                 Some(text) => {
                     self.part = PartDraft { text: Some(text), ..PartDraft::default() };
@@ -99,13 +119,22 @@ impl MessagesDraft {
                 None => self.content_fault = Some(MessageFault::Part),
             },
             Slot::PartType => {
-                self.part.kind = match value {
+                self.current_part().kind = match value {
                     Value::Text(name) => PartType::of(name.of(&scratch.text)),
                     Value::Null => PartType::Absent,
                     _ => PartType::Unknown,
                 };
             }
-            Slot::PartText => self.part.text = value.text(),
+            Slot::PartText => self.current_part().text = value.text(),
+            Slot::PartThinking => self.part.thinking = value.text(),
+            Slot::BlockId => self.part.id = value.text(),
+            Slot::BlockName => self.part.name = value.text(),
+            Slot::BlockResultId => self.part.result_id = value.text(),
+            Slot::BlockResult => {
+                self.part.result = value.text().map_or(Content::None, Content::Text);
+            }
+            Slot::SourceData => self.current_part().source_data = value.text(),
+            Slot::SourceUrl => self.current_part().source_url = value.text(),
             Slot::Url(kind) => *self.part.url(kind) = value.text(),
             Slot::AudioData => self.part.audio_data = value.text(),
             Slot::AudioFormat => self.part.audio_format = value.text().unwrap_or_default(),
@@ -113,15 +142,25 @@ impl MessagesDraft {
         }
     }
 
-    /// The part closes.
+    /// The part, or the block of a tool result, closes.
     pub(super) fn close_part(&mut self, scratch: &mut Scratch) {
-        scratch.push_part(self.part.part());
+        if self.in_result {
+            scratch.push_result_part(self.result_part.part());
+        } else {
+            scratch.push_part(self.part.part());
+        }
     }
 
-    /// The array of parts closes.
-    pub(super) fn close_parts(&mut self, scratch: &Scratch) {
-        self.message.content =
-            Content::Parts { start: clamp(self.first_part), end: clamp(scratch.parts.len()) };
+    /// The tool result's array of blocks closes.
+    pub(super) fn close_result(&mut self, scratch: &Scratch) {
+        let (start, end) = (self.first_result_part, scratch.result_parts.len());
+        self.part.result = Content::Parts { start: clamp(start), end: clamp(end) };
+        self.in_result = false;
+    }
+
+    /// An array of parts closes: what it was.
+    pub(super) fn close_parts(&self, scratch: &Scratch) -> Content {
+        Content::Parts { start: clamp(self.first_part), end: clamp(scratch.parts.len()) }
     }
 
     /// The message closes.

@@ -9,8 +9,10 @@
 //! - [`facts`]: the outcome, spans over reusable buffers ([`scratch`]);
 //! - [`approximate`]: the bytes that stand for the prompt when nobody renders the template, with `tools`;
 //! - [`render`]: the bytes that the engine's template makes of a chat;
+//! - `anthropic`: Anthropic's messages as the engine turns them into a chat;
 //! - [`error`], [`reply`]: what is wrong with a body, and answers that the filter gives by itself.
 
+mod anthropic;
 pub mod approximate;
 mod content;
 pub mod error;

@@ -7,6 +7,8 @@ pub enum PathClass {
     Chat,
     /// `…/completions`, and its `/render`.
     Completions,
+    /// `…/messages`, and its `/render`: Anthropic's API.
+    Messages,
     /// Anything else: the body is not read.
     Other,
 }
@@ -28,6 +30,7 @@ impl PathClass {
         match (last, segments.next()) {
             (Some(b"completions"), Some(b"chat")) => Self::Chat,
             (Some(b"completions"), _) => Self::Completions,
+            (Some(b"messages"), _) => Self::Messages,
             _ => Self::Other,
         }
     }
@@ -56,7 +59,7 @@ fn percent_decoded(path: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::PathClass::{self, Chat, Completions, Other};
+    use super::PathClass::{self, Chat, Completions, Messages, Other};
 
     crate::tests! {
         fn suffix_decides() {
@@ -80,7 +83,11 @@ mod tests {
                 ("/v1/Chat/Completions", Other),
                 ("/v1/chat/completions%", Other),
                 ("/v1/chat/completions%2", Other),
-                ("/v1/messages?beta=true", Other),
+                ("/v1/messages?beta=true", Messages),
+                ("/v1/messages/render", Messages),
+                ("/anthropic/v1/messages/", Messages),
+                ("/v1/messages/count_tokens", Other),
+                ("/v1/messages/batches", Other),
                 ("/v1/models", Other),
                 ("/render", Other),
                 ("/v1/models?next=/v1/completions", Other),

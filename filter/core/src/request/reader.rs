@@ -1,6 +1,6 @@
 //! From JSON events to fields. Of duplicate keys the last wins, as in the engine's (Python's) parser.
 
-use super::facts::{ByteSpan, Field, StreamOptions, TextSpan, clamp};
+use super::facts::{ByteSpan, Content, Field, StreamOptions, TextSpan, clamp};
 use super::fields::{Altering, Frame, Kept, Slot};
 use super::kept::Keeper;
 use super::messages::MessagesDraft;
@@ -33,6 +33,9 @@ pub(super) struct Draft {
     pub(super) tool_choice: Option<u32>,
     pub(super) documents: Option<u32>,
     pub(super) template_arguments: Option<u32>,
+    /// Anthropic's.
+    pub(super) system: Content,
+    pub(super) disables_thinking: bool,
     pub(super) messages: MessagesDraft,
     pub(super) prompt: PromptDraft,
 }
@@ -100,6 +103,13 @@ impl Reader {
             Slot::AddGenerationPrompt => draft.add_generation_prompt = value.bool(),
             Slot::ContinueFinalMessage => draft.continue_final_message = value.bool(),
             Slot::ReasoningEffort => draft.reasoning_effort = value.text(),
+            Slot::System => draft.system = value.text().map_or(Content::None, Content::Text),
+            Slot::Thinking => draft.disables_thinking = false,
+            Slot::ThinkingType => {
+                let kind = value.text().map(|kind| kind.of(&scratch.text));
+                draft.disables_thinking = kind == Some(b"disabled");
+            }
+            Slot::OutputConfig => draft.reasoning_effort = None,
             Slot::AlteringField(field) => match field {
                 Altering::AddSpecialTokens => draft.adds_special_tokens = value.bool(),
                 Altering::TruncatePromptTokens => draft.truncates = value != Value::Null,
@@ -122,6 +132,7 @@ impl Reader {
             Kept::Documents => &mut self.draft.documents,
             Kept::TemplateArguments => &mut self.draft.template_arguments,
             Kept::ToolCalls => &mut self.draft.messages.message.tool_calls,
+            Kept::ToolInput => &mut self.draft.messages.part.input,
         }
     }
 
@@ -161,7 +172,31 @@ impl Reader {
             }
             (Slot::Part, Container::Object) => {
                 draft.messages.open_part();
-                Frame::Part
+                match self.frame {
+                    Frame::System => Frame::SystemBlock,
+                    Frame::Result => Frame::ResultBlock,
+                    _ => Frame::Part,
+                }
+            }
+            (Slot::Source, Container::Object) => {
+                draft.messages.open_media(slot);
+                if self.frame == Frame::ResultBlock { Frame::ResultSource } else { Frame::Source }
+            }
+            (Slot::BlockResult, Container::Array) => {
+                draft.messages.open_result(scratch);
+                Frame::Result
+            }
+            (Slot::System, Container::Array) => {
+                draft.messages.open_parts(scratch);
+                Frame::System
+            }
+            (Slot::Thinking, Container::Object) => {
+                draft.disables_thinking = false;
+                Frame::Thinking
+            }
+            (Slot::OutputConfig, Container::Object) => {
+                draft.reasoning_effort = None;
+                Frame::OutputConfig
             }
             (Slot::Url(kind), Container::Object) if self.frame == Frame::Part => {
                 draft.messages.open_media(slot);
@@ -193,11 +228,24 @@ impl Reader {
             }
             Frame::Messages => draft.messages.close(scratch),
             Frame::Message => draft.messages.close_message(scratch),
-            Frame::Parts => draft.messages.close_parts(scratch),
-            Frame::Part => draft.messages.close_part(scratch),
+            Frame::Parts => {
+                draft.messages.message.content = draft.messages.close_parts(scratch);
+            }
+            Frame::System => draft.system = draft.messages.close_parts(scratch),
+            Frame::Result => draft.messages.close_result(scratch),
+            Frame::Part | Frame::SystemBlock | Frame::ResultBlock => {
+                draft.messages.close_part(scratch);
+            }
             Frame::Prompt => draft.prompt.close(scratch),
             Frame::TokenRow => draft.prompt.close_row(scratch),
-            Frame::Outside | Frame::Root | Frame::Media(_) | Frame::InputAudio => {}
+            Frame::Outside
+            | Frame::Root
+            | Frame::Media(_)
+            | Frame::InputAudio
+            | Frame::Source
+            | Frame::ResultSource
+            | Frame::Thinking
+            | Frame::OutputConfig => {}
         }
         self.frame = self.frame.parent();
     }

@@ -1,5 +1,6 @@
 //! The bytes of the prompt that the engine tokenizes: the facts of a body, through the model's template.
 
+use super::anthropic::Joined;
 use super::facts::{Content, Message, Part, RequestFacts, TextSpan};
 use super::path::PathClass;
 use warmroute_chat_template as template;
@@ -19,16 +20,22 @@ pub fn render_prompt(
     limit: usize,
     out: &mut dyn FnMut(&[u8]),
 ) -> Result<(), RenderError> {
-    if facts.path != PathClass::Chat {
-        return Err(RenderError::Unsupported("an API without a template"));
-    }
     if facts.alters_tokens {
         return Err(RenderError::Unsupported("fields that change the prompt's tokens"));
     }
     if facts.chat_template.is_some() {
         return Err(RenderError::Unsupported("a template of the request's own"));
     }
-    template.render_chat(&chat_request(facts), clock_unix_s, limit, out)
+    match facts.path {
+        PathClass::Chat => template.render_chat(&chat_request(facts), clock_unix_s, limit, out),
+        PathClass::Messages => {
+            let joined = Joined::new(facts, template);
+            template.render_chat(&joined.chat(facts, template)?, clock_unix_s, limit, out)
+        }
+        PathClass::Completions | PathClass::Other => {
+            Err(RenderError::Unsupported("an API without a template"))
+        }
+    }
 }
 
 fn chat_request(facts: &RequestFacts) -> ChatRequest<'_> {
@@ -65,8 +72,8 @@ fn chat_content(facts: &RequestFacts, content: Content) -> template::Content<'_>
         Content::Text(span) => template::Content::Text(facts.str(span)),
         Content::Parts { .. } => {
             let part = |part: &Part| match *part {
-                Part::Text(span) => template::Part::Text(facts.str(span)),
-                Part::Media { .. } | Part::Other => template::Part::Other,
+                Part::Text(span) | Part::Thinking(span) => template::Part::Text(facts.str(span)),
+                _ => template::Part::Other,
             };
             template::Content::Parts(facts.parts(content).iter().map(part).collect())
         }

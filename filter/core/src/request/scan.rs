@@ -19,8 +19,7 @@ pub struct BodyScan {
 }
 
 impl BodyScan {
-    /// Starts a scan. `path` must be [`PathClass::Chat`] or [`PathClass::Completions`]: another class is read
-    /// as completions. `scratch` is recycled first.
+    /// Starts a scan. A `path` of [`PathClass::Other`] is read as completions. `scratch` is recycled first.
     #[must_use]
     pub fn new(path: PathClass, mut scratch: Scratch) -> Self {
         scratch.recycle();
@@ -84,7 +83,7 @@ impl BodyScan {
             .filter(|model| !model.value.is_empty())
             .ok_or(RequestError::MissingModel)?;
         match path {
-            PathClass::Chat => draft.messages.check()?,
+            PathClass::Chat | PathClass::Messages => draft.messages.check()?,
             PathClass::Completions | PathClass::Other => draft.prompt.check()?,
         }
         let kept = |index: Option<u32>| scratch.captures.get(widen(index?)).copied();
@@ -104,6 +103,8 @@ impl BodyScan {
             alters_tokens: draft.truncates
                 || draft.has_suffix
                 || draft.adds_special_tokens.is_some_and(|adds| adds == (path == PathClass::Chat)),
+            system: draft.system,
+            disables_thinking: draft.disables_thinking,
             tools: kept(draft.tools),
             tool_choice: kept(draft.tool_choice),
             documents: kept(draft.documents),

@@ -19,6 +19,8 @@ pub struct Scratch {
     pub(super) captures: Vec<Captured>,
     pub(super) messages: Vec<Message>,
     pub(super) parts: Vec<Part>,
+    /// Blocks inside tool results.
+    pub(super) result_parts: Vec<Part>,
     pub(super) prompts: Vec<Prompt>,
     /// The field whose list grew beyond [`MAX_ITEMS`], if one did.
     pub(super) overflow: Option<&'static str>,
@@ -36,6 +38,7 @@ impl Scratch {
         empty(&mut self.captures);
         empty(&mut self.messages);
         empty(&mut self.parts);
+        empty(&mut self.result_parts);
         empty(&mut self.prompts);
         self.overflow = None;
     }
@@ -46,6 +49,10 @@ impl Scratch {
 
     pub(super) fn push_part(&mut self, part: Part) {
         push(&mut self.parts, part, "messages", &mut self.overflow);
+    }
+
+    pub(super) fn push_result_part(&mut self, part: Part) {
+        push(&mut self.result_parts, part, "messages", &mut self.overflow);
     }
 
     pub(super) fn push_prompt(&mut self, prompt: Prompt) {
@@ -68,6 +75,7 @@ impl Scratch {
             held(&self.captures),
             held(&self.messages),
             held(&self.parts),
+            held(&self.result_parts),
             held(&self.prompts),
         ]
         .iter()

@@ -7,7 +7,7 @@ use super::{
 use crate::json::{JsonError, JsonErrorKind};
 use std::fmt::Write;
 
-fn scan_slices<'a>(
+pub(super) fn scan_slices<'a>(
     path: PathClass,
     slices: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<RequestFacts, RequestError> {
@@ -40,7 +40,7 @@ fn completion_of(prompt: &str) -> Result<RequestFacts, RequestError> {
 }
 
 /// Everything that facts say, as text.
-fn describe(facts: &RequestFacts) -> String {
+pub(super) fn describe(facts: &RequestFacts) -> String {
     let mut out = format!("{facts:?} {:?} {}", facts.model, facts.model_name());
     let text = |span: Option<TextSpan>| span.map(|span| facts.str(span).to_owned());
     let raw = |captured: Option<super::Captured>| {
@@ -77,28 +77,48 @@ fn describe(facts: &RequestFacts) -> String {
         )
         .unwrap();
     }
+    let system = Message { content: facts.system, ..Message::default() };
+    write!(out, "\n{:?} {:?}", content(facts, &system), facts.disables_thinking).unwrap();
     for prompt in facts.prompts() {
         write!(out, "\n{:?}", prompt_of(facts, *prompt)).unwrap();
     }
     out
 }
 
-fn content(facts: &RequestFacts, message: &Message) -> Vec<String> {
+pub(super) fn content(facts: &RequestFacts, message: &Message) -> Vec<String> {
     match message.content {
         Content::None => vec![],
         Content::Text(span) => vec![facts.str(span).to_owned()],
-        Content::Parts { .. } => facts
-            .parts(message.content)
-            .iter()
-            .map(|part| match *part {
-                Part::Text(span) => format!("text:{}", facts.str(span)),
-                Part::Media { kind, content, format } => {
-                    format!("{kind:?}:{}:{}", facts.str(content), facts.str(format))
-                }
-                Part::Other => "other".into(),
-            })
-            .collect(),
+        Content::Parts { .. } => parts(facts, facts.parts(message.content)),
     }
+}
+
+fn parts(facts: &RequestFacts, list: &[Part]) -> Vec<String> {
+    list.iter()
+        .map(|part| match *part {
+            Part::Text(span) => format!("text:{}", facts.str(span)),
+            Part::Media { kind, content, format } => {
+                format!("{kind:?}:{}:{}", facts.str(content), facts.str(format))
+            }
+            Part::Thinking(span) => format!("thinking:{}", facts.str(span)),
+            Part::ToolUse { id, name, .. } => {
+                let text = |span: Option<TextSpan>| span.map_or("-", |span| facts.str(span));
+                let input = facts.tool_input(part).map_or(&b"-"[..], |input| facts.raw(input));
+                let input = String::from_utf8_lossy(input);
+                format!("use:{}:{}:{input}", text(id), text(name))
+            }
+            Part::ToolResult { id, content } => {
+                let id = id.map_or("-", |span| facts.str(span));
+                let result = match content {
+                    Content::Text(span) => facts.str(span).to_owned(),
+                    _ => format!("{:?}", parts(facts, facts.result_parts(content))),
+                };
+                format!("result:{id}:{result}")
+            }
+            Part::Skipped => "skipped".into(),
+            Part::Other => "other".into(),
+        })
+        .collect()
 }
 
 fn prompt_of(facts: &RequestFacts, prompt: Prompt) -> String {
@@ -113,7 +133,7 @@ fn prompt_of(facts: &RequestFacts, prompt: Prompt) -> String {
 }
 
 /// The approximate stream of one prompt.
-fn stream(facts: &RequestFacts, index: usize) -> Vec<u8> {
+pub(super) fn stream(facts: &RequestFacts, index: usize) -> Vec<u8> {
     let mut out = Vec::new();
     approximate_prompt(facts, index, usize::MAX, &mut out);
     out
