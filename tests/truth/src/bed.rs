@@ -1,0 +1,272 @@
+//! Engines, agent and Envoy, with the agent following the engines' events.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use warmroute_demo::processes::{
+    Bootstrap, Envoy, Ports, Process, Programs, Session, Simulator, SimulatorOptions, get, render,
+    wait_until,
+};
+
+/// The page on which the filter shows its state.
+const DEBUG_PATH: &str = "/warmroute/debug";
+
+/// Name of the pool.
+const POOL: &str = "default";
+
+/// Times in a row that workers have to say the same; each connection lands on any of them.
+const AGREED: usize = 24;
+
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Model and engines as the agent is told of them.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// Served name.
+    pub model: String,
+    /// Adapters.
+    pub adapters: Vec<String>,
+    /// Folder with tokenizer and template.
+    pub folder: PathBuf,
+}
+
+/// The engines.
+pub enum Engines {
+    /// Simulated, started here.
+    Simulated(Simulator),
+    /// Started by somebody else.
+    Real(SocketAddr),
+}
+
+impl Engines {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        match self {
+            Self::Simulated(simulator) => simulator.replicas.clone(),
+            Self::Real(address) => vec![*address],
+        }
+    }
+}
+
+/// Everything running; the fields are in the order in which they are to end.
+pub struct Bed {
+    /// Envoy.
+    pub envoy: Envoy,
+    _agent: Process,
+    /// The engines.
+    pub engines: Engines,
+    dir: PathBuf,
+}
+
+impl Bed {
+    /// Starts simulated replicas with these further arguments.
+    ///
+    /// # Errors
+    /// When they do not start.
+    pub async fn simulate(
+        programs: &Programs,
+        dir: &Path,
+        replicas: usize,
+        served: &Served,
+        arguments: &[&str],
+    ) -> Result<Simulator> {
+        let mut options = SimulatorOptions::new(replicas);
+        options.model.clone_from(&served.model);
+        options.arguments = vec!["--kv-events".to_owned()];
+        options.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        for adapter in &served.adapters {
+            options.arguments.extend(["--lora".to_owned(), adapter.clone()]);
+        }
+        Ok(Simulator::start(programs, &options, dir, Session::Shared).await?)
+    }
+
+    /// Starts agent and Envoy before `engines`, and waits until every worker follows the events of
+    /// all of them.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub async fn start(
+        programs: &Programs,
+        dir: &Path,
+        engines: Engines,
+        served: &Served,
+        workers: usize,
+    ) -> Result<Self> {
+        let ports = Ports::free()?;
+        let config = dir.join("config");
+        let eds = dir.join("eds");
+        for folder in [&config, &eds] {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        let text = configuration(&engines.addresses(), served);
+        std::fs::write(config.join("warmroute.yaml"), text)?;
+        let agent = SocketAddr::from(([127, 0, 0, 1], ports.agent));
+        let agent_process = start_agent(programs, dir, &config, &eds, agent).await?;
+
+        let template = std::fs::read_to_string(&programs.template)?;
+        let bootstrap = render(
+            &template,
+            &Bootstrap {
+                wasm: &programs.wasm,
+                listen_port: ports.listen,
+                admin_port: ports.admin,
+                agent,
+                eds_dir: &eds,
+                pool: POOL,
+                access_log: &dir.join("access.log"),
+                plugin_config_extra: &format!(r#", "debug_path": "{DEBUG_PATH}""#),
+            },
+        )?;
+        let path = dir.join("envoy.yaml");
+        std::fs::write(&path, bootstrap)?;
+        // Else a record reaches the access log's file only after ten seconds.
+        let flush = ["--file-flush-interval-msec".to_owned(), "100".to_owned()];
+        let envoy =
+            Envoy::run(programs, &path, ports, workers, &flush, dir, Session::Shared).await?;
+        let bed = Self { envoy, _agent: agent_process, engines, dir: dir.to_owned() };
+        let count = bed.engines.addresses().len();
+        bed.agreed("all endpoints precise in every worker", |state| {
+            (precise(state) == count).then_some(())
+        })
+        .await?;
+        Ok(bed)
+    }
+
+    /// Where clients go.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.envoy.listen
+    }
+
+    /// Envoy's access log.
+    #[must_use]
+    pub fn access_log(&self) -> PathBuf {
+        self.dir.join("access.log")
+    }
+
+    /// The filter's state, as whichever worker answers has it.
+    ///
+    /// # Errors
+    /// When no state comes.
+    pub async fn state(&self) -> Result<Value> {
+        Ok(get(self.listen(), DEBUG_PATH).await?.json())
+    }
+
+    /// Endpoints whose events are followed.
+    ///
+    /// # Errors
+    /// When no state comes.
+    pub async fn endpoints_precise(&self) -> Result<usize> {
+        Ok(precise(&self.state().await?))
+    }
+
+    /// Restarts a simulated engine, and waits until every worker knows: what the old one held is
+    /// void, and the new one's events are followed.
+    ///
+    /// # Errors
+    /// When that does not happen.
+    pub async fn restart(&self, index: usize) -> Result<()> {
+        let Engines::Simulated(simulator) = &self.engines else { return Ok(()) };
+        let address = simulator.replicas.get(index).context("no such replica")?.to_string();
+        let of = |state: &Value| {
+            let all = state["endpoints"].as_array()?;
+            let endpoint = all.iter().find(|endpoint| endpoint["address"] == address)?;
+            Some((endpoint["generation"].clone(), endpoint["precise"] == true))
+        };
+        let (before, _) = of(&self.state().await?).context("the endpoint is not in the table")?;
+        simulator.fault(&serde_json::json!({ "replica": index, "fault": "restart" })).await?;
+        self.agreed(&format!("a fresh start of {address} in every worker"), |state| {
+            of(state).filter(|(now, precise)| *now != before && *precise).map(drop)
+        })
+        .await
+    }
+
+    /// Waits until `condition` holds in so many answers in a row that every worker is among them.
+    async fn agreed(&self, what: &str, condition: impl Fn(&Value) -> Option<()>) -> Result<()> {
+        let all = async || {
+            for _ in 0..AGREED {
+                condition(&self.state().await.ok()?)?;
+            }
+            Some(())
+        };
+        Ok(wait_until(what, PATIENCE, &self.dir, all).await?)
+    }
+}
+
+fn precise(state: &Value) -> usize {
+    let endpoints = state["endpoints"].as_array().into_iter().flatten();
+    endpoints.filter(|endpoint| endpoint["precise"] == true).count()
+}
+
+async fn start_agent(
+    programs: &Programs,
+    dir: &Path,
+    config: &Path,
+    eds: &Path,
+    address: SocketAddr,
+) -> Result<Process> {
+    let arguments = [
+        "run",
+        "--config",
+        &config.display().to_string(),
+        "--listen",
+        &address.to_string(),
+        "--eds-dir",
+        &eds.display().to_string(),
+        "--pool",
+        POOL,
+    ]
+    .map(str::to_owned);
+    let mut process =
+        Process::start("warmroute-agent", &programs.agent, &arguments, dir, Session::Shared)?;
+    let ready = async || get(address, "/readyz").await.ok().filter(|answer| answer.status == 200);
+    process.wait_ready(PATIENCE, ready).await?;
+    Ok(process)
+}
+
+/// The agent's documents. JSON strings are YAML strings.
+fn configuration(endpoints: &[SocketAddr], served: &Served) -> String {
+    let text = |value: &str| Value::from(value).to_string();
+    let mut out = String::from("endpoints:\n");
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let (ip, port) = (endpoint.ip(), endpoint.port());
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "- {{ name: engine-{index}, address: \"{ip}\", port: {port} }}");
+    }
+    let _ = write!(
+        out,
+        "---\nkind: KVEvents\n---\nkind: Model\nname: {}\nfolder: {}\nadapters: {}\n",
+        text(&served.model),
+        text(&served.folder.display().to_string()),
+        Value::from(served.adapters.clone()),
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_is_told_of_endpoints_events_and_model() {
+        let served = Served {
+            model: "tiny: \"x\"".to_owned(),
+            adapters: vec!["lora-a".to_owned()],
+            folder: PathBuf::from("/m"),
+        };
+        let expected = "endpoints:\n- { name: engine-0, address: \"127.0.0.1\", port: 9101 }\n\
+                        ---\nkind: KVEvents\n---\nkind: Model\nname: \"tiny: \\\"x\\\"\"\nfolder: \"/m\"\n\
+                        adapters: [\"lora-a\"]\n";
+        assert_eq!(configuration(&[SocketAddr::from(([127, 0, 0, 1], 9101))], &served), expected);
+    }
+
+    #[test]
+    fn precise_endpoints_are_counted() {
+        let state = serde_json::json!({"endpoints": [{"precise": true}, {"precise": false}, {}]});
+        assert_eq!((precise(&state), precise(&Value::Null)), (1, 0));
+    }
+}

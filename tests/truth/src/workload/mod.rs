@@ -1,0 +1,98 @@
+//! What is sent: conversations of several turns, with system prompts that many share, adapters,
+//! cache salts, and texts of different kinds.
+
+pub mod conversation;
+pub mod text;
+
+use conversation::{Api, Plan};
+use text::Style;
+
+/// What the conversations are to be like.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// How many.
+    pub conversations: usize,
+    /// Requests in each.
+    pub turns: usize,
+    /// Served name of the model.
+    pub model: String,
+    /// Served names of adapters; may be empty.
+    pub adapters: Vec<String>,
+    /// System prompts that are shared: words in the shortest and in the longest.
+    pub system_words: (usize, usize),
+    /// Words that a user says in a turn: fewest and most.
+    pub user_words: (usize, usize),
+    /// Tokens of an answer: fewest and most.
+    pub answer_tokens: (usize, usize),
+}
+
+/// System prompts that conversations share.
+const SYSTEMS: usize = 6;
+
+/// Tenants with a cache salt of their own.
+const SALTS: usize = 3;
+
+/// Plans every conversation from a seed.
+#[must_use]
+pub fn plan(shape: &Shape, seed: u64) -> Vec<Plan> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let between = |random: &mut fastrand::Rng, (from, to): (usize, usize)| random.usize(from..=to);
+    let systems: Vec<String> = (0..SYSTEMS)
+        .map(|_| {
+            let words = between(&mut random, shape.system_words);
+            text::write(&mut random, Style::Words, words)
+        })
+        .collect();
+    (0..shape.conversations)
+        .map(|_| {
+            let model = match random.u8(..100) {
+                0..25 => random.choice(&shape.adapters).unwrap_or(&shape.model),
+                _ => &shape.model,
+            };
+            let salt = (random.u8(..100) < 20).then(|| format!("tenant-{}", random.usize(..SALTS)));
+            let api = if random.u8(..100) < 12 { Api::Completion } else { Api::Chat };
+            let style = Style::any(&mut random);
+            let turns = (0..shape.turns)
+                .map(|_| {
+                    let words = between(&mut random, shape.user_words);
+                    let answer = between(&mut random, shape.answer_tokens);
+                    (text::write(&mut random, style, words), answer)
+                })
+                .collect();
+            let system = random.choice(&systems).cloned().unwrap_or_default();
+            Plan { api, model: model.clone(), salt, system, turns }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_conversation_occurs_and_a_seed_gives_the_same_again() {
+        let shape = Shape {
+            conversations: 100,
+            turns: 3,
+            model: "m".to_owned(),
+            adapters: vec!["lora-a".to_owned(), "lora-b".to_owned()],
+            system_words: (10, 20),
+            user_words: (1, 9),
+            answer_tokens: (1, 3),
+        };
+        let plans = plan(&shape, 7);
+        assert_eq!(plans, plan(&shape, 7));
+        assert_ne!(plans, plan(&shape, 8));
+        let count = |wanted: &dyn Fn(&Plan) -> bool| plans.iter().filter(|one| wanted(one)).count();
+        for (what, count) in [
+            ("completions", count(&|one| one.api == Api::Completion)),
+            ("salts", count(&|one| one.salt.is_some())),
+            ("lora-a", count(&|one| one.model == "lora-a")),
+            ("lora-b", count(&|one| one.model == "lora-b")),
+            ("one system prompt", count(&|one| one.system == plans[0].system)),
+        ] {
+            assert!((5..50).contains(&count), "{count} with {what}");
+        }
+        assert!(plans.iter().all(|one| one.turns.len() == 3));
+    }
+}
