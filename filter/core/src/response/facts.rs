@@ -34,11 +34,11 @@ impl Usage {
 /// Why a choice ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
-    /// `stop`
+    /// `stop`; Anthropic's `end_turn` and `stop_sequence`
     Stop,
-    /// `length`
+    /// `length`; Anthropic's `max_tokens`
     Length,
-    /// `tool_calls` or `function_call`
+    /// `tool_calls` or `function_call`; Anthropic's `tool_use`
     ToolCalls,
     /// `content_filter`
     ContentFilter,
@@ -53,9 +53,9 @@ pub enum FinishReason {
 impl FinishReason {
     pub(super) fn of(name: &[u8]) -> Self {
         match name {
-            b"stop" => Self::Stop,
-            b"length" => Self::Length,
-            b"tool_calls" | b"function_call" => Self::ToolCalls,
+            b"stop" | b"end_turn" | b"stop_sequence" => Self::Stop,
+            b"length" | b"max_tokens" => Self::Length,
+            b"tool_calls" | b"function_call" | b"tool_use" => Self::ToolCalls,
             b"content_filter" => Self::ContentFilter,
             b"abort" => Self::Abort,
             b"error" => Self::Error,
@@ -82,7 +82,7 @@ pub struct EngineError {
 pub struct ResponseFacts {
     /// JSON objects read: the chunks of a stream, or 1 for a whole answer.
     pub chunks: u64,
-    /// Comment lines of a stream (`: keep-alive`). They are not progress.
+    /// Comment lines of a stream (`: keep-alive`) and Anthropic's `ping` events. They are not progress.
     pub comments: u64,
     /// Events of a stream that were no JSON object.
     pub bad_chunks: u64,
@@ -96,6 +96,6 @@ pub struct ResponseFacts {
     pub finish_reason: Option<FinishReason>,
     /// The first error reported.
     pub error: Option<EngineError>,
-    /// `[DONE]` has come.
+    /// `[DONE]`, or Anthropic's `message_stop`, has come.
     pub done: bool,
 }

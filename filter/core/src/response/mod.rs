@@ -8,8 +8,8 @@
 //! Nothing is buffered, however long an event is: a payload goes straight into the push scanner, which keeps
 //! a few hundred bytes. So the reader never delays or cuts a stream.
 //!
-//! [`sse`] knows no API. OpenAI's chat and completions are read by `chunk`; another API's stream needs an
-//! [`EventSink`](sse::EventSink) of its own that fills the same [`ResponseFacts`].
+//! [`sse`] knows no API. OpenAI's chat and completions and Anthropic's messages are read by `chunk`; another API's
+//! stream needs an [`EventSink`](sse::EventSink) of its own that fills the same [`ResponseFacts`].
 
 mod chunk;
 mod events;

@@ -18,7 +18,7 @@ pub enum End {
 pub enum Truncation {
     /// Its end: the connection broke off.
     End,
-    /// `[DONE]` at the end of a stream.
+    /// `[DONE]` (Anthropic's `message_stop`) at the end of a stream.
     Done,
     /// A `finish_reason`: no choice ended.
     FinishReason,
