@@ -2,11 +2,12 @@
 
 use crate::config::Configuration;
 use crate::config::kv_events::Plan;
+use crate::tokenizer::Tokenizer;
 use std::io::{self, Write};
 use std::path::Path;
 
 /// Checks `root`, prints what was understood to `out` and issues to `errors`. The last line of
-/// `out` counts objects by kind. Returns whether the configuration would be accepted.
+/// `out` counts objects by kind. Models' folders are loaded; one that does not load is a warning. Returns whether the configuration would be accepted.
 ///
 /// # Errors
 /// If the output cannot be written.
@@ -34,14 +35,26 @@ pub fn run(root: &Path, out: &mut impl Write, errors: &mut impl Write) -> io::Re
         }
         writeln!(out)?;
     }
+    let mut warnings = configuration.warnings.len();
+    for spec in &configuration.models {
+        match Tokenizer::load(&spec.folder) {
+            Ok(model) => writeln!(out, "model {}, {}", spec.name, describe_model(&model))?,
+            Err(error) => {
+                warnings = warnings.saturating_add(1);
+                writeln!(errors, "warning: model {}: {error}", spec.name)?;
+                writeln!(out, "model {}, approximate", spec.name)?;
+            }
+        }
+    }
     writeln!(
         out,
-        "ok: {}, {}, {}, {}, {}",
+        "ok: {}, {}, {}, {}, {}, {}",
         count(configuration.files, "file"),
         count(configuration.endpoint_lists, "endpoint list"),
         count(configuration.endpoints.len(), "endpoint"),
         count(configuration.kv_events.len(), "KVEvents document"),
-        count(configuration.warnings.len(), "warning"),
+        count(configuration.models.len(), "model"),
+        count(warnings, "warning"),
     )?;
     Ok(true)
 }
@@ -58,6 +71,15 @@ fn describe(plan: &Plan) -> String {
         Some(ports) => ports,
         None => asked.to_owned(),
     }
+}
+
+fn describe_model(model: &Tokenizer) -> String {
+    let template = match &model.files.template {
+        Some(_) => "chat template",
+        None => "no chat template",
+    };
+    let nfc = if model.files.nfc { ", NFC" } else { "" };
+    format!("{} token ids, {template}{nfc}", model.tokens.len())
 }
 
 fn count(n: usize, what: &str) -> String {

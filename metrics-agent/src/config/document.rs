@@ -27,11 +27,13 @@ pub enum Kind {
     EndpointList,
     /// Whose KV cache events are followed.
     KvEvents,
+    /// A model that is told byte for byte.
+    Model,
 }
 
 /// Kinds by their `kind` field. Later ones are added here and in `Configuration::add`.
 const KINDS: &[(&str, Kind)] =
-    &[("EndpointList", Kind::EndpointList), ("KVEvents", Kind::KvEvents)];
+    &[("EndpointList", Kind::EndpointList), ("KVEvents", Kind::KvEvents), ("Model", Kind::Model)];
 
 /// API groups whose unknown kinds are a mistake, not somebody else's object.
 const OUR_GROUPS: &[&str] = &["llm-d.ai", "inference.networking.k8s.io", "warmroute"];
@@ -87,15 +89,16 @@ impl<'a> Document<'a> {
                 Err(self.issue(1, Problem::UnknownKind { kind: "(none)".into(), advice: known() }))
             };
         };
-        if let Some((_, found)) = KINDS.iter().find(|(name, _)| *name == kind) {
+        let group = head.api_version.unwrap_or_default();
+        // `Model` is a kind of others too.
+        let ours = group.is_empty() || OUR_GROUPS.iter().any(|ours| group.contains(ours));
+        if let Some((_, found)) = KINDS.iter().find(|(name, _)| ours && *name == kind) {
             return Ok(*found);
         }
-        let group = head.api_version.unwrap_or_default();
-        let ours = OUR_GROUPS.iter().any(|ours| group.contains(ours));
         let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
         Err(self.issue(
             1,
-            if group.is_empty() || ours {
+            if ours {
                 let advice = did_you_mean(&kind, &names);
                 Problem::UnknownKind { kind, advice }
             } else {
@@ -176,6 +179,9 @@ mod tests {
         assert_eq!(kind("endpoints:\n"), Ok(Kind::EndpointList));
         let foreign = kind("apiVersion: apps/v1\nkind: Deployment\n").unwrap_err();
         assert_eq!(foreign.problem, Problem::ForeignKind("Deployment".into()));
+        let foreign = kind("apiVersion: kubeai.org/v1\nkind: Model\n").unwrap_err();
+        assert_eq!(foreign.problem, Problem::ForeignKind("Model".into()));
+        assert_eq!(kind("apiVersion: warmroute/v1alpha1\nkind: Model\n"), Ok(Kind::Model));
         let slip = kind("kind: EndpointLists\n").unwrap_err();
         assert_eq!(slip.line, Some(5));
         assert!(slip.to_string().contains("did you mean `EndpointList`?"), "{slip}");

@@ -7,6 +7,7 @@ pub mod document;
 pub mod error;
 pub mod file_discovery;
 pub mod kv_events;
+pub mod model;
 pub mod source;
 pub mod watch;
 
@@ -14,6 +15,7 @@ use document::{Document, Kind};
 use error::{Issue, Problem};
 use file_discovery::{EndpointSpec, Located};
 use kv_events::KvEventsSpec;
+use model::ModelSpec;
 use source::Source;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,8 @@ pub struct Configuration {
     pub endpoint_lists: usize,
     /// Whose KV cache events are followed, and how. No two select the same endpoint.
     pub kv_events: Vec<KvEventsSpec>,
+    /// Models that are told byte for byte. No two share a name, alias or adapter.
+    pub models: Vec<ModelSpec>,
     /// What was passed over.
     pub warnings: Vec<Issue>,
 }
@@ -99,6 +103,10 @@ impl Builder {
                     }
                     Err(issue) => self.issues.push(issue),
                 },
+                Ok(Kind::Model) => match model::read(&document) {
+                    Ok((spec, names)) => self.add_model(&source.path, spec, names),
+                    Err(issue) => self.issues.push(issue),
+                },
                 Err(issue) if matches!(issue.problem, Problem::ForeignKind(_)) => {
                     self.configuration.warnings.push(issue);
                 }
@@ -120,6 +128,17 @@ impl Builder {
             self.issues.push(Issue::new(file, line, problem));
         }
         self.configuration.endpoints.push(spec);
+    }
+
+    fn add_model(&mut self, file: &Path, spec: ModelSpec, names: model::Names) {
+        for (value, line) in names {
+            let here = format!("{}:{line}", file.display());
+            if let Some(first) = self.first.insert(("model name", value.clone()), here) {
+                let problem = Problem::Duplicate { what: "model name", value, first };
+                self.issues.push(Issue::new(file, line, problem));
+            }
+        }
+        self.configuration.models.push(spec);
     }
 
     /// An endpoint whose events two documents are about: which of them holds is anybody's guess.
@@ -144,6 +163,10 @@ impl Builder {
         self.check_selectors();
         if self.configuration.endpoints.len() > MAX_ENDPOINTS {
             let problem = Problem::TooMany { what: "endpoints", limit: MAX_ENDPOINTS };
+            self.issues.push(Issue::new(root, 0, problem));
+        }
+        if self.configuration.models.len() > model::MAX_MODELS {
+            let problem = Problem::TooMany { what: "models", limit: model::MAX_MODELS };
             self.issues.push(Issue::new(root, 0, problem));
         }
         if self.issues.is_empty() && self.configuration.endpoint_lists == 0 {
@@ -214,6 +237,21 @@ mod tests {
                    labels: {warmroute/kv-events-port: x}}\n";
         let issues = load(&[source("a.yaml", bad)]).unwrap_err();
         assert!(issues[0].starts_with("a.yaml:2: `warmroute/kv-events-port` is `x`"), "{issues:?}");
+    }
+
+    #[test]
+    fn a_models_names_are_its_own() {
+        let models = "kind: Model\nname: m\nfolder: f\naliases: [n]\n---\nkind: Model\n\
+                      name: o\nfolder: f\nadapters:\n- n\n- m\n";
+        let issues = load(&[source("a.yaml", A), source("m.yaml", models)]).unwrap_err();
+        let expected = [
+            "m.yaml:10: model name `n` is already used at m.yaml:4; remove one of the two",
+            "m.yaml:11: model name `m` is already used at m.yaml:2; remove one of the two",
+        ];
+        assert_eq!(issues, expected);
+        let one = "kind: Model\nname: m\nfolder: nowhere\n";
+        let all = load(&[source("a.yaml", A), source("c/m.yaml", one)]).unwrap();
+        assert_eq!(all.models[0].folder, Path::new("c/nowhere"));
     }
 
     #[test]

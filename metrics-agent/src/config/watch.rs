@@ -7,6 +7,7 @@
 
 use super::Configuration;
 use super::error::{Issue, Problem};
+use super::model;
 use super::source::{self, Source};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,11 +75,16 @@ pub fn fingerprint(found: &Found) -> u64 {
     hash.digest()
 }
 
-/// Reads the files and their fingerprint.
+/// Reads the files and their fingerprint, into which the files of models' folders go by time and
+/// size.
 pub fn look(root: &Path) -> (Found, u64) {
     let found = source::read(root);
-    let fingerprint = fingerprint(&found);
-    (found, fingerprint)
+    let mut parts = vec![fingerprint(&found)];
+    if let Ok(sources) = &found {
+        parts.extend(model::named_by(sources).iter().map(model::ModelSpec::stamp));
+    }
+    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.to_le_bytes()).collect();
+    (found, xxhash_rust::xxh3::xxh3_64(&bytes))
 }
 
 /// A new content was judged.
@@ -121,6 +127,18 @@ mod tests {
         let judged: Vec<bool> = looks.iter().map(|look| steady.look(*look)).collect();
         let expected = [false, false, false, false, true, false, false, false, false, true, false];
         assert_eq!(judged, expected);
+    }
+
+    #[test]
+    fn a_models_new_files_are_new_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "kind: Model\nname: m\nfolder: model\n";
+        std::fs::write(folder.path().join("m.yaml"), text).unwrap();
+        let before = look(folder.path()).1;
+        assert_eq!(look(folder.path()).1, before);
+        std::fs::create_dir(folder.path().join("model")).unwrap();
+        std::fs::write(folder.path().join("model/tokenizer.json"), "{}").unwrap();
+        assert_ne!(look(folder.path()).1, before);
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn check_config_prints_what_it_understood() {
     let expected = [
         "endpoint default/a at 10.0.0.1:8000",
         "endpoint default/b at [fd00::2]:8000",
-        "ok: 2 files, 2 endpoint lists, 2 endpoints, 0 KVEvents documents, 1 warning",
+        "ok: 2 files, 2 endpoint lists, 2 endpoints, 0 KVEvents documents, 0 models, 1 warning",
     ];
     assert_eq!(lines, expected);
     assert!(errors.contains("b.yml:1: kind `Deployment` is not read"), "{errors}");
@@ -67,6 +67,29 @@ fn check_config_says_where_each_endpoints_events_come_from() {
         ];
         assert_eq!(lines, expected);
     }
+}
+
+#[test]
+fn check_config_says_which_models_are_told_byte_for_byte() {
+    let folder = Folder::new();
+    let assets = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/engine-sim/assets/tokenizer.json");
+    std::fs::create_dir(folder.path("fine")).unwrap();
+    std::fs::copy(assets, folder.path("fine/tokenizer.json")).unwrap();
+    folder.write("fine/chat_template.jinja", "{{ messages }}");
+    let model = |name| format!("---\nkind: Model\nname: {name}\nfolder: {name}\n");
+    let text = format!("endpoints: []\n{}{}", model("fine"), model("none"));
+    folder.write("pool.yaml", &text);
+    let (code, out, errors) = check(&folder, "pool.yaml");
+    assert_eq!(code, Some(0), "{errors}");
+    let lines: Vec<_> = out.lines().collect();
+    let expected = [
+        "model fine, 4101 token ids, chat template, NFC",
+        "model none, approximate",
+        "ok: 1 file, 1 endpoint list, 0 endpoints, 0 KVEvents documents, 2 models, 1 warning",
+    ];
+    assert_eq!(lines, expected);
+    let expected = "none/tokenizer.json cannot be read";
+    assert!(errors.starts_with("warning: model none: ") && errors.contains(expected), "{errors}");
 }
 
 #[test]
