@@ -34,6 +34,9 @@ pub enum AppError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The system gives no thread.
+    #[error("no thread for KV events ({0}); raise the limit of threads")]
+    NoThread(std::io::Error),
     /// A part ended that only a fault of the agent's own can end.
     #[error("the {0} ended by a fault; start the agent again, and report what it logged before")]
     Ended(&'static str),
@@ -79,8 +82,8 @@ pub async fn run(
     let (stop_all, stopping) = tokio::sync::watch::channel(false);
     let (verdict_to, verdicts) = mpsc::channel(1);
     let mut watcher = tokio::spawn(watch::run(root, fingerprint, options.look_every, verdict_to));
-    let fleet = Fleet::new(options.fleet, Arc::clone(&shared)).run(first, verdicts);
-    let mut fleet = tokio::spawn(fleet);
+    let fleet = Fleet::new(options.fleet, Arc::clone(&shared)).map_err(AppError::NoThread)?;
+    let mut fleet = tokio::spawn(fleet.run(first, verdicts));
 
     if let Ok(address) = listener.local_addr() {
         info!(%address, "listening");

@@ -4,6 +4,7 @@
 use crate::board::{Board, Entry};
 use crate::config::Configuration;
 use crate::config::watch::Verdict;
+use crate::kv_events::supervisor::KvEvents;
 use crate::metrics::Metrics;
 use crate::publish::Publisher;
 use crate::publish::eds::Hosts;
@@ -86,15 +87,20 @@ pub struct Fleet {
     scrapers: HashMap<EndpointId, AbortHandle>,
     reports: mpsc::Receiver<Report>,
     report_to: mpsc::Sender<Report>,
+    kv_events: KvEvents,
 }
 
 impl Fleet {
     /// A fleet without endpoints.
-    #[must_use]
-    pub fn new(settings: Settings, shared: Arc<Shared>) -> Self {
+    ///
+    /// # Errors
+    /// If the system gives no thread for KV events.
+    pub fn new(settings: Settings, shared: Arc<Shared>) -> std::io::Result<Self> {
         let (report_to, reports) = mpsc::channel(REPORT_QUEUE);
         let membership = Membership::new(settings.settle, settings.linger);
-        Self { settings, shared, membership, scrapers: HashMap::new(), reports, report_to }
+        let kv_events = KvEvents::start(Arc::clone(&shared))?;
+        let scrapers = HashMap::new();
+        Ok(Self { settings, shared, membership, scrapers, reports, report_to, kv_events })
     }
 
     /// Runs with `first` in force, then with whatever `verdicts` brings, until dropped.
@@ -129,6 +135,7 @@ impl Fleet {
                 info!(endpoints = configuration.endpoints.len(), "configuration in force");
                 let now = Instant::now();
                 self.shared.config_loaded(now);
+                self.kv_events.configure(&configuration);
                 let steps = self.membership.configure(&configuration.endpoints, now);
                 self.play(steps).await;
             }
@@ -162,6 +169,10 @@ impl Fleet {
             });
         }
         if report.health.availability().is_some() {
+            // After the stream has the new generation, which voids what was told of an older one.
+            if let Some(entry) = self.shared.board.lock().get(&report.id) {
+                self.kv_events.seen(&entry.spec, report.health.generation());
+            }
             let steps = self.membership.known(report.id, Instant::now());
             self.play(steps).await;
         }
@@ -220,6 +231,7 @@ impl Fleet {
     }
 
     fn withdraw(&mut self, id: EndpointId) {
+        self.kv_events.gone(id);
         self.shared.publisher.update(|table| table.remove(id));
         if let Some(scraper) = self.scrapers.remove(&id) {
             scraper.abort();

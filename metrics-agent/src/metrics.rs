@@ -3,6 +3,10 @@
 //! Series with an endpoint's name are removed with the endpoint, so labels are bounded by the
 //! configuration.
 
+mod kv_events;
+
+pub use kv_events::KvEventMetrics;
+
 use crate::scrape::health::Outcome;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -84,6 +88,8 @@ pub struct Metrics {
     pub stream_readers: Gauge,
     /// Answers of the stream, by kind.
     stream_answers: Family<ResultLabels, Counter>,
+    /// Of KV events.
+    pub kv_events: KvEventMetrics,
 }
 
 impl Default for Metrics {
@@ -109,6 +115,7 @@ impl Metrics {
             host_writes: Family::default(),
             stream_readers: Gauge::default(),
             stream_answers: Family::default(),
+            kv_events: KvEventMetrics::default(),
         };
         metrics.register();
         metrics
@@ -169,6 +176,7 @@ impl Metrics {
             "Writes of the hosts that Envoy loads, by result",
             self.host_writes.clone(),
         );
+        self.kv_events.register(registry);
     }
 
     /// Counts a scrape of the endpoint `name`.

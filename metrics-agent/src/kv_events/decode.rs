@@ -338,4 +338,4 @@ fn extra_key(token: Token<'_>, reader: &mut Reader<'_>) -> Result<Option<ExtraKe
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -2,22 +2,18 @@
 //!
 //! The decisions are [`Sequence`]'s; here are the sockets and the clock.
 
-use super::sequence::{Cause, Effect, Note, Sequence};
+use super::inbox::{Gone, News, Outlet, SourceId};
+use super::sequence::{Effect, Sequence};
 use super::zmtp::{Connection, Role, ZmtpError};
 use bytes::Bytes;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tracing::debug;
-use warmroute_shared_state::endpoint::EndpointId;
 
-/// Reports that wait for the worker at most; then sources wait, and publishers queue.
-pub const QUEUE_REPORTS: usize = 1024;
-/// Bytes of batches that wait for the worker at most.
-pub const QUEUE_BYTES: usize = 64 << 20;
 /// A publisher that cannot be reached for so long tells nothing precise any more.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(5);
 
@@ -39,80 +35,6 @@ pub struct PublisherAddress {
     pub replay: Option<SocketAddr>,
 }
 
-/// Which source a report is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SourceId {
-    /// Whose events.
-    pub endpoint: EndpointId,
-    /// Which of its data-parallel ranks.
-    pub rank: u16,
-    /// Number of this following of the endpoint: what an earlier one still says is not heard.
-    pub incarnation: u64,
-}
-
-/// What a source has to say.
-#[derive(Debug)]
-pub struct Report {
-    /// From whom.
-    pub source: SourceId,
-    /// What.
-    pub news: News,
-}
-
-/// See [`Report`].
-#[derive(Debug)]
-pub enum News {
-    /// The next batch.
-    Batch {
-        /// As it came.
-        payload: Bytes,
-        /// The model that the topic names, if it does.
-        model: Option<Arc<str>>,
-        /// Its place in the queue.
-        space: Option<OwnedSemaphorePermit>,
-    },
-    /// All that came before is void.
-    Void(Cause),
-    /// Something to count.
-    Count(Note),
-    /// A message of another shape than topic, number and payload came, and was dropped.
-    Malformed,
-    /// Connected, and nothing is known to be missing.
-    Whole,
-    /// The publisher could not be reached for [`UNREACHABLE_AFTER`].
-    Unreachable,
-}
-
-/// The way to the worker, bounded in reports and in bytes.
-#[derive(Debug, Clone)]
-pub struct Outlet {
-    reports: mpsc::Sender<Report>,
-    space: Arc<Semaphore>,
-}
-
-/// Whoever the reports were for is gone.
-#[derive(Debug)]
-struct Gone;
-
-impl Outlet {
-    /// A way that ends at the receiver.
-    #[must_use]
-    pub fn new() -> (Self, mpsc::Receiver<Report>) {
-        let (reports, receiver) = mpsc::channel(QUEUE_REPORTS);
-        (Self { reports, space: Arc::new(Semaphore::new(QUEUE_BYTES >> 10)) }, receiver)
-    }
-
-    async fn send(&self, source: SourceId, news: News) -> Result<(), Gone> {
-        self.reports.send(Report { source, news }).await.map_err(|_| Gone)
-    }
-
-    async fn space(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let kilobytes = (bytes >> 10).saturating_add(1).min(QUEUE_BYTES >> 10);
-        let kilobytes = u32::try_from(kilobytes).unwrap_or(u32::MAX);
-        Arc::clone(&self.space).acquire_many_owned(kilobytes).await.ok()
-    }
-}
-
 /// One publisher to follow.
 #[derive(Debug)]
 pub struct Source {
@@ -126,6 +48,8 @@ pub struct Source {
     pub model: Option<Arc<str>>,
     /// Where reports go.
     pub outlet: Outlet,
+    /// Told whenever the connection is lost.
+    pub lost: Arc<Notify>,
 }
 
 impl Source {
@@ -133,8 +57,8 @@ impl Source {
     pub async fn run(self) {
         let replays = self.address.replay.is_some();
         let model = self.model.clone();
-        let mut follower =
-            Follower { source: self, sequence: Sequence::new(replays), topic: Bytes::new(), model };
+        let (sequence, topic) = (Sequence::new(replays), Bytes::new());
+        let mut follower = Follower { source: self, sequence, topic, model, down_since: None };
         // The worker being gone is the only way out.
         let Err(Gone) = follower.run().await;
     }
@@ -146,13 +70,16 @@ struct Follower {
     /// The last topic, and the model that it names.
     topic: Bytes,
     model: Option<Arc<str>>,
+    /// Since when it is not connected and whole, if that is not told yet.
+    down_since: Option<Instant>,
 }
 
 impl Follower {
     async fn run(&mut self) -> Result<std::convert::Infallible, Gone> {
         let address = self.source.address.live;
-        let mut down_since = Some(Instant::now());
+        self.down_since = Some(Instant::now());
         let mut backoff = FIRST_BACKOFF;
+        self.tell(News::Begin).await?;
         loop {
             match tokio::time::timeout(CONNECT, self.connect()).await {
                 Ok(Ok(connection)) => {
@@ -160,7 +87,8 @@ impl Follower {
                     let error = self.follow(connection).await?;
                     debug!(%address, %error, "connection to the event publisher lost");
                     self.sequence.disconnected();
-                    down_since = Some(Instant::now());
+                    self.source.lost.notify_one();
+                    self.down_since.get_or_insert_with(Instant::now);
                     // One that always ends at once must not be hammered.
                     if began.elapsed() > MAX_BACKOFF {
                         backoff = FIRST_BACKOFF;
@@ -169,8 +97,9 @@ impl Follower {
                 Ok(Err(error)) => debug!(%address, %error, "event publisher not reached"),
                 Err(_) => debug!(%address, "event publisher did not answer in time"),
             }
-            if down_since.is_some_and(|since| since.elapsed() >= UNREACHABLE_AFTER) {
-                down_since = None;
+            if self.down_since.is_some_and(|since| since.elapsed() >= UNREACHABLE_AFTER) {
+                self.down_since = None;
+                self.sequence = Sequence::new(self.source.address.replay.is_some());
                 self.tell(News::Unreachable).await?;
             }
             tokio::time::sleep(jittered(backoff)).await;
@@ -195,7 +124,9 @@ impl Follower {
             if self.sequence.is_whole() {
                 replay = None;
                 if !std::mem::replace(&mut whole, true) {
-                    self.tell(News::Whole).await?;
+                    self.down_since = None;
+                    let model = self.model.clone();
+                    self.tell(News::Whole { model }).await?;
                 }
             }
             let deadline = self.sequence.deadline();
@@ -264,7 +195,7 @@ impl Follower {
     }
 
     async fn tell(&self, news: News) -> Result<(), Gone> {
-        self.source.outlet.send(self.source.id, news).await
+        self.source.outlet.report(self.source.id, news).await
     }
 
     fn note_topic(&mut self, topic: &Bytes) {

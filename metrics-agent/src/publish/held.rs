@@ -55,6 +55,11 @@ impl Held {
         Self { period, following, device: Blocks::default(), any: Blocks::default() }
     }
 
+    /// The same blocks, in another period.
+    pub(super) fn resumed(self, period: Period, following: Following) -> Self {
+        Self { period, following, ..self }
+    }
+
     /// How many blocks the device holds.
     pub(super) fn len(&self) -> usize {
         self.device.len()

@@ -205,6 +205,27 @@ impl Table {
         period
     }
 
+    /// As [`begin`](Self::begin), but what the endpoint was told to hold in `period` stays, and is told again.
+    pub fn resume(&mut self, id: EndpointId, period: Period, following: Following) -> Period {
+        let before = self.held.remove(&id).filter(|held| held.period == period);
+        let period = self.begin(id, following);
+        if let Some(before) = before {
+            let held = before.resumed(period, following);
+            if self.rows.contains_key(&id) {
+                held.operations(id).into_iter().for_each(|operation| self.push(operation));
+            }
+            self.held.insert(id, held);
+        }
+        period
+    }
+
+    /// The endpoint's events are not followed any more, and all that was told of it is void.
+    pub fn end(&mut self, id: EndpointId) {
+        if self.held.remove(&id).is_some() {
+            self.tell_endpoint(id);
+        }
+    }
+
     /// The endpoint told in this period that it holds these blocks.
     pub fn store(
         &mut self,

@@ -55,7 +55,8 @@ fn pack(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn packed(value: &Value) -> Vec<u8> {
+/// A payload, said in JSON.
+pub(crate) fn packed(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     pack(value, &mut out);
     out

@@ -221,6 +221,23 @@ fn a_new_period_or_generation_voids_what_was_held() {
     table.store(id, late, Tier::Device, 0, &blocks);
     assert_eq!(table.held(id), (true, 1));
 
+    let resumed = Following { precise: true, lower_tier_percent: 80 };
+    let again = table.resume(id, late, resumed);
+    assert_eq!(table.held(id), (true, 1), "kept");
+    assert_eq!(Mirror::of(&table).blocks.len(), 1);
+    table.store(id, late, Tier::Device, 0, &[Block { hash: 8, tokens: 30 }]);
+    assert_eq!(table.held(id), (true, 1), "of a period that is over");
+    table.resume(id, early, resumed);
+    assert_eq!(table.held(id), (true, 0), "what was held in another period is not resumed");
+    table.store(id, again, Tier::Device, 0, &blocks);
+    assert_eq!(table.held(id), (true, 0));
+
+    table.end(id);
+    assert_eq!(table.held(id), (false, 0));
+    assert!(!told(&table).1);
+    let late = table.begin(id, resumed);
+    table.store(id, late, Tier::Device, 0, &blocks);
+
     table.put(EndpointRecord { generation: 2, ..record(1) });
     assert_eq!(table.held(id), (false, 0), "the engine restarted: its events are not followed yet");
     table.store(id, late, Tier::Device, 0, &blocks);
@@ -231,7 +248,7 @@ fn a_new_period_or_generation_voids_what_was_held() {
 proptest::proptest! {
     #[test]
     fn a_reader_at_any_pace_ends_with_the_same_table(
-        steps in proptest::collection::vec((0u8..9, 0u16..5, 0u8..3), 0..160)
+        steps in proptest::collection::vec((0u8..11, 0u16..5, 0u8..3), 0..160)
     ) {
         let start = Instant::now();
         let mut table = Table::new(9);
@@ -263,6 +280,11 @@ proptest::proptest! {
                     stream: value.into(),
                     ..ModelRecord::default()
                 }]),
+                8 => if let Some(period) = period {
+                    let following = Following { precise: true, lower_tier_percent: value };
+                    known.push(table.resume(id, period, following));
+                },
+                9 => table.end(id),
                 _ => {
                     if let Delta::Page(page) = table.delta(mirror.position, now) {
                         mirror.apply(&Page::decode(&page.encode()).unwrap());
