@@ -62,6 +62,8 @@ fn made_up_table() -> Page {
             availability: Availability::Ready,
             block_tokens: 16,
             kv_blocks: 10_000,
+            precise: false,
+            lower_tier_percent: 0,
             labels: Vec::new(),
         })
     };

@@ -26,6 +26,8 @@ pub struct Access {
     pub endpoint: Option<String>,
     pub reason: Option<String>,
     pub cause: Option<String>,
+    pub prompt_source: Option<String>,
+    pub matched_kind: Option<String>,
     matched_tokens: Option<String>,
     ttft_ms: Option<String>,
     prompt_tokens: Option<String>,
