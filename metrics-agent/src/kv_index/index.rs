@@ -143,6 +143,12 @@ impl Index {
         self.tree.byte_blocks.len()
     }
 
+    /// Engine blocks that are known, ghosts included.
+    #[cfg(test)]
+    pub(super) fn nodes(&self) -> usize {
+        self.tree.nodes.len()
+    }
+
     fn rank(&mut self, number: u32) -> Option<u8> {
         if let Some(slot) = self.ranks.iter().position(|rank| rank.number == number) {
             return u8::try_from(slot).ok();

@@ -22,6 +22,8 @@ mod decode_check;
 mod index;
 mod scope;
 mod slab;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 pub use changes::{Changes, TierChanges};
