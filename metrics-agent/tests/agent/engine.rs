@@ -40,6 +40,8 @@ pub(crate) fn good(start: u64, waiting: u32) -> Mode {
 pub(crate) struct Engine {
     pub(crate) address: SocketAddr,
     mode: Arc<Mutex<Mode>>,
+    /// What it answers to `/kv_event_sources`; 404 if it is empty.
+    kv_event_sources: Arc<Mutex<String>>,
     connections: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
     server: Option<JoinHandle<()>>,
@@ -61,6 +63,7 @@ impl Engine {
         Self {
             address: reserved.local_addr().unwrap(),
             mode: Arc::new(Mutex::new(mode)),
+            kv_event_sources: Arc::default(),
             connections: Arc::default(),
             requests: Arc::default(),
             server: None,
@@ -72,15 +75,22 @@ impl Engine {
         *self.mode.lock().unwrap() = mode;
     }
 
+    /// Answers to `/kv_event_sources` with this from now on.
+    pub(crate) fn publishes(&self, sources: &serde_json::Value) {
+        *self.kv_event_sources.lock().unwrap() = sources.to_string();
+    }
+
     pub(crate) async fn start(&mut self) {
         let listener = bound(self.address).listen(64).unwrap();
         let (mode, connections) = (Arc::clone(&self.mode), Arc::clone(&self.connections));
         let requests = Arc::clone(&self.requests);
+        let sources = Arc::clone(&self.kv_event_sources);
         self.server = Some(tokio::spawn(async move {
             let mut streams = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 connections.fetch_add(1, Ordering::Relaxed);
-                streams.spawn(serve(stream, Arc::clone(&mode), Arc::clone(&requests)));
+                let (mode, requests) = (Arc::clone(&mode), Arc::clone(&requests));
+                streams.spawn(serve(stream, mode, Arc::clone(&sources), requests));
             }
         }));
     }
@@ -109,7 +119,12 @@ fn bound(address: SocketAddr) -> TcpSocket {
     socket
 }
 
-async fn serve(mut stream: TcpStream, mode: Arc<Mutex<Mode>>, requests: Arc<AtomicUsize>) {
+async fn serve(
+    mut stream: TcpStream,
+    mode: Arc<Mutex<Mode>>,
+    sources: Arc<Mutex<String>>,
+    requests: Arc<AtomicUsize>,
+) {
     let mut seen = Vec::new();
     let mut chunk = [0; 1024];
     loop {
@@ -119,10 +134,15 @@ async fn serve(mut stream: TcpStream, mode: Arc<Mutex<Mode>>, requests: Arc<Atom
                 Ok(n) => seen.extend_from_slice(&chunk[..n]),
             }
         }
-        assert!(seen.starts_with(b"GET /metrics HTTP/1.1\r\n"));
+        let now = if seen.starts_with(b"GET /kv_event_sources HTTP/1.1\r\n") {
+            let sources = sources.lock().unwrap().clone();
+            Mode::Answer(if sources.is_empty() { 404 } else { 200 }, sources)
+        } else {
+            assert!(seen.starts_with(b"GET /metrics HTTP/1.1\r\n"));
+            requests.fetch_add(1, Ordering::Relaxed);
+            mode.lock().unwrap().clone()
+        };
         seen.clear();
-        requests.fetch_add(1, Ordering::Relaxed);
-        let now = mode.lock().unwrap().clone();
         let head = |status, len| format!("HTTP/1.1 {status} X\r\ncontent-length: {len}\r\n\r\n");
         let (answer, close) = match now {
             Mode::Answer(status, text) => (head(status, text.len()) + &text, false),

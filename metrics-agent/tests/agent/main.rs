@@ -15,6 +15,8 @@ mod engine;
 mod faults;
 mod hosts;
 mod http;
+mod kv_events;
+mod kv_publisher;
 mod program;
 mod reader;
 mod reload;

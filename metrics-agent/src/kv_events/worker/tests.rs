@@ -72,7 +72,7 @@ impl Bench {
         self.hear(rank, News::Whole { model: None });
     }
 
-    fn batch(&mut self, rank: u16, events: Value) {
+    fn batch(&mut self, rank: u16, events: &Value) {
         self.hear(rank, batch(events));
     }
 
@@ -119,7 +119,7 @@ impl Bench {
     }
 }
 
-fn batch(events: Value) -> News {
+fn batch(events: &Value) -> News {
     let payload = packed(&json!([1_700_000_000.5, events])).into();
     News::Batch { payload, model: None, space: None }
 }
@@ -141,16 +141,16 @@ const SCOPE: ChainScope<'_> = ChainScope { stream: 7, model: "m", adapter: None,
 fn blocks_of_a_whole_stream_are_told_as_the_prompts_byte_blocks() {
     let mut bench = Bench::new();
     bench.hear(0, News::Begin);
-    bench.batch(0, json!([stored(&[1, 2, 3, 4], b'a')]));
+    bench.batch(0, &json!([stored(&[1, 2, 3, 4], b'a')]));
     assert_eq!(bench.held(), (false, 0), "something may still be missing");
     bench.hear(0, News::Whole { model: None });
     assert_eq!(bench.held(), (true, 2));
     assert_eq!(bench.hashes(Tier::Device), expected(&SCOPE, 256, b'a'));
-    bench.batch(0, json!([["BlockRemoved", [4], "GPU"]]));
+    bench.batch(0, &json!([["BlockRemoved", [4], "GPU"]]));
     assert_eq!(bench.hashes(Tier::Device), expected(&SCOPE, 128, b'a'));
-    bench.batch(0, json!([["AllBlocksCleared"]]));
+    bench.batch(0, &json!([["AllBlocksCleared"]]));
     assert_eq!(bench.held(), (true, 0));
-    bench.batch(0, json!([stored(&[1, 2], b'b')]));
+    bench.batch(0, &json!([stored(&[1, 2], b'b')]));
     assert_eq!(bench.hashes(Tier::Device), expected(&SCOPE, 128, b'b'));
 }
 
@@ -160,7 +160,7 @@ fn adapters_are_apart_and_become_names_of_the_model() {
     bench.whole(0);
     let mut event = stored(&[1, 2], b'a');
     event[7] = json!("sql");
-    bench.batch(0, json!([event]));
+    bench.batch(0, &json!([event]));
     let scope = ChainScope { model: "sql", ..SCOPE };
     assert_eq!(bench.hashes(Tier::Device), expected(&scope, 128, b'a'));
     let named = |op: &AgentOp| matches!(op, AgentOp::Model(model) if model.adapters == ["sql"]);
@@ -171,12 +171,12 @@ fn adapters_are_apart_and_become_names_of_the_model() {
 fn a_void_gives_a_new_generation_and_nothing_of_before() {
     let mut bench = Bench::new();
     bench.whole(0);
-    bench.batch(0, json!([stored(&[1, 2], b'a')]));
+    bench.batch(0, &json!([stored(&[1, 2], b'a')]));
     let before = bench.generation();
     bench.hear(0, News::Void(Cause::Gap));
     assert_eq!(bench.held(), (true, 0));
     assert_ne!(bench.generation(), before);
-    bench.batch(0, json!([["BlockStored", [3], 2, vec![b'a'; 64], 64], stored(&[8, 9], b'b')]));
+    bench.batch(0, &json!([["BlockStored", [3], 2, vec![b'a'; 64], 64], stored(&[8, 9], b'b')]));
     assert_eq!(bench.hashes(Tier::Device), expected(&SCOPE, 128, b'b'), "orphans are not told");
     let metrics = bench.metrics();
     for line in [
@@ -196,12 +196,12 @@ fn a_void_gives_a_new_generation_and_nothing_of_before() {
 fn what_an_earlier_following_says_is_not_heard() {
     let mut bench = Bench::new();
     bench.whole(0);
-    bench.batch(0, json!([stored(&[1, 2], b'a')]));
+    bench.batch(0, &json!([stored(&[1, 2], b'a')]));
     let before = bench.generation();
     bench.follow();
     assert_eq!(bench.held(), (false, 0), "void before the first event");
     assert_ne!(bench.generation(), before);
-    for news in [batch(json!([stored(&[1, 2], b'a')])), News::Whole { model: None }] {
+    for news in [batch(&json!([stored(&[1, 2], b'a')])), News::Whole { model: None }] {
         bench.hear_of(1, 0, news);
     }
     assert_eq!(bench.held(), (false, 0));
@@ -219,8 +219,8 @@ fn ranks_hold_together_and_are_void_apart() {
     let mut bench = Bench::new();
     bench.whole(0);
     bench.whole(1);
-    bench.batch(0, json!([stored(&[1, 2], b'a')]));
-    bench.batch(1, json!([stored(&[1, 2], b'a'), stored(&[3, 4], b'b')]));
+    bench.batch(0, &json!([stored(&[1, 2], b'a')]));
+    bench.batch(1, &json!([stored(&[1, 2], b'a'), stored(&[3, 4], b'b')]));
     assert_eq!(bench.held(), (true, 2));
     bench.hear(1, News::Void(Cause::Restarted));
     assert_eq!(bench.hashes(Tier::Device), expected(&SCOPE, 128, b'a'));
@@ -238,10 +238,10 @@ fn without_a_known_model_nothing_is_precise() {
     bench.order(Order::Models(vec![model("m", &[]), model("o", &[])]));
     bench.follow();
     bench.whole(0);
-    bench.batch(0, json!([stored(&[1, 2], b'a')]));
+    bench.batch(0, &json!([stored(&[1, 2], b'a')]));
     assert_eq!(bench.held(), (false, 0));
     assert!(bench.metrics().contains("result=\"without_model\"} 1"));
-    let named = |name: &str, events| match batch(events) {
+    let named = |name: &str, events: Value| match batch(&events) {
         News::Batch { payload, space, .. } => {
             News::Batch { payload, model: Some(name.into()), space }
         }
@@ -251,7 +251,7 @@ fn without_a_known_model_nothing_is_precise() {
     let scope = ChainScope { model: "o", ..SCOPE };
     assert_eq!(bench.hashes(Tier::Device), expected(&scope, 128, b'a'));
     bench.hear(0, News::Batch { payload: (&b"\xc1"[..]).into(), model: None, space: None });
-    bench.batch(0, json!([["Unknown"]]));
+    bench.batch(0, &json!([["Unknown"]]));
     let metrics = bench.metrics();
     for line in ["result=\"unreadable\"} 1", "type=\"undecodable\"} 1"] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
@@ -262,15 +262,15 @@ fn without_a_known_model_nothing_is_precise() {
 fn the_first_block_in_a_slower_tier_voids_nothing() {
     let mut bench = Bench::new();
     bench.whole(0);
-    bench.batch(0, json!([stored(&[1, 2, 3, 4], b'a')]));
+    bench.batch(0, &json!([stored(&[1, 2, 3, 4], b'a')]));
     let mut lower = stored(&[1, 2], b'a');
     lower[6] = json!("CPU");
-    bench.batch(0, json!([lower]));
+    bench.batch(0, &json!([lower]));
     assert_eq!(bench.hashes(Tier::Device), expected(&SCOPE, 256, b'a'));
     assert_eq!(bench.hashes(Tier::Any), expected(&SCOPE, 256, b'a'));
     let worth = |op: &AgentOp| matches!(op, AgentOp::Endpoint(r) if r.lower_tier_percent == 80);
     assert!(bench.ops().iter().any(worth));
-    bench.batch(0, json!([["BlockRemoved", [1, 2, 3, 4], "GPU"]]));
+    bench.batch(0, &json!([["BlockRemoved", [1, 2, 3, 4], "GPU"]]));
     assert!(bench.hashes(Tier::Device).is_empty());
     assert_eq!(bench.hashes(Tier::Any), expected(&SCOPE, 128, b'a'));
 }
