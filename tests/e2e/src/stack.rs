@@ -29,6 +29,9 @@ pub const POOL: &str = "default";
 /// The served model.
 pub const MODEL: &str = "llama-70b";
 
+/// The model's tokenizer and template, in the folder of the run.
+const MODEL_FOLDER: &str = "model";
+
 /// A change of the bootstrap's text.
 pub type Edit = Box<dyn Fn(String) -> String + Send + Sync>;
 
@@ -66,6 +69,8 @@ pub struct Setup {
     pub other_endpoints: Vec<Endpoint>,
     /// Whether there is an agent.
     pub agent: AgentPresence,
+    /// The agent follows the engines' KV events and knows their model's tokenizer and template.
+    pub precise: bool,
 }
 
 impl Setup {
@@ -84,7 +89,23 @@ impl Setup {
             listener_file: false,
             other_endpoints: Vec::new(),
             agent: AgentPresence::Running,
+            precise: false,
         }
+    }
+
+    /// The same with engines that publish KV events, and an agent that follows them.
+    #[must_use]
+    pub fn precise(mut self) -> Self {
+        self.precise = true;
+        self.simulator(&["--kv-events"])
+    }
+
+    /// The agent's documents beside the endpoints.
+    fn documents(&self) -> String {
+        if !self.precise {
+            return String::new();
+        }
+        format!("---\nkind: KVEvents\n---\nkind: Model\nname: {MODEL}\nfolder: {MODEL_FOLDER}\n")
     }
 
     /// The same with these arguments for the simulator, such as `["--time-scale", "100"]`.
@@ -159,7 +180,10 @@ impl Stack {
         let simulator = Simulator::start(&programs, &options, dir.path(), Session::Shared).await?;
         let endpoints: Vec<Endpoint> =
             simulated(&simulator).into_iter().chain(setup.other_endpoints.clone()).collect();
-        write_endpoints(dir.path(), &endpoints)?;
+        if setup.precise {
+            write_model(&programs, &dir.path().join(MODEL_FOLDER))?;
+        }
+        write_endpoints(dir.path(), &endpoints, &setup.documents())?;
         let agent = start_agent(&programs, ports, dir.path(), &setup.agent_arguments).await?;
         let agent = (setup.agent == AgentPresence::Running).then_some(agent);
         let envoy = start_envoy(&programs, ports, &setup, dir.path(), dir.path()).await?;
@@ -173,6 +197,9 @@ impl Stack {
         }
         if stack.agent.is_some() {
             stack.wait_ready(endpoints.len()).await?;
+        }
+        if stack.setup.precise {
+            stack.wait_precise(endpoints.len()).await?;
         }
         Ok(stack)
     }
@@ -200,7 +227,7 @@ impl Stack {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_endpoints(&self, endpoints: &[Endpoint]) -> Result<()> {
-        write_endpoints(self.dir(), endpoints)
+        write_endpoints(self.dir(), endpoints, &self.setup.documents())
     }
 
     /// Starts the agent (again), on the same address and with the same arguments.
@@ -255,6 +282,19 @@ impl Stack {
             all.then_some(())
         };
         self.until(&format!("{count} ready endpoints in the filter"), complete).await
+    }
+
+    /// Waits until `count` endpoints are ready and their events followed, as whichever worker answers has it.
+    ///
+    /// # Errors
+    /// When that does not happen.
+    pub async fn wait_precise(&self, count: usize) -> Result<()> {
+        let complete = async || {
+            let state = self.filter_state().await.ok()?;
+            let precise = state.endpoints.iter().filter(|e| e.ready && e.precise).count();
+            (precise == count).then_some(())
+        };
+        self.until(&format!("{count} precise endpoints in the filter"), complete).await
     }
 
     /// What the engines hold and have served.
@@ -316,6 +356,15 @@ fn module_with_faults(root: &Path) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("{} is missing: run `make e2e`", path.display()))
 }
 
+fn write_model(programs: &Programs, folder: &Path) -> Result<()> {
+    let mut command = std::process::Command::new(&programs.engine_sim);
+    let output = command.arg("model-folder").arg(folder).output()?;
+    if !output.status.success() {
+        bail!("engine-sim model-folder: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
 fn simulated(simulator: &Simulator) -> Vec<Endpoint> {
     let named = |(index, &address)| Endpoint { name: format!("engine-{index}"), address };
     simulator.replicas.iter().enumerate().map(named).collect()
@@ -373,7 +422,7 @@ async fn start_envoy(
 }
 
 /// Writes the agent's YAML in the run folder `dir`.
-fn write_endpoints(dir: &Path, endpoints: &[Endpoint]) -> Result<()> {
+fn write_endpoints(dir: &Path, endpoints: &[Endpoint], documents: &str) -> Result<()> {
     let mut yaml = String::from("endpoints:");
     if endpoints.is_empty() {
         yaml.push_str(" []");
@@ -383,6 +432,7 @@ fn write_endpoints(dir: &Path, endpoints: &[Endpoint]) -> Result<()> {
         write!(yaml, "\n- {{ name: {name}, address: \"{ip}\", port: {port} }}")?;
     }
     yaml.push('\n');
+    yaml.push_str(documents);
     // By a rename, so that the agent never reads half a file.
     let half = dir.join("endpoints.yaml.new");
     std::fs::write(&half, yaml)?;

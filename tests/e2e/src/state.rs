@@ -42,6 +42,10 @@ pub struct FilterEndpoint {
     pub ready: bool,
     /// Its column in the prefix table: a fresh one holds nothing.
     pub column: u32,
+    /// Its generation: another one voids what it held.
+    pub generation: u64,
+    /// Whether its KV events are followed without a gap.
+    pub precise: bool,
     /// Its KV blocks, as the engine says.
     pub kv_blocks: Option<u64>,
     /// Scraped.

@@ -75,13 +75,13 @@ struct Reach {
 impl Reach {
     fn belief(self, endpoint: &EndpointState, prompt: &Prompt, held: usize) -> Belief {
         let (told_blocks, told_tokens) = self.told;
-        let told_bytes = block_bytes(told_blocks);
-        let guessed = |bytes: u64| tokens(endpoint, bytes.saturating_sub(told_bytes));
-        let told_tokens = u64::from(told_tokens);
-        let matched = told_tokens.saturating_add(guessed(block_bytes(self.blocks)));
+        let bytes = block_bytes(self.blocks);
+        let guessed = tokens(endpoint, bytes.saturating_sub(block_bytes(told_blocks)));
+        let matched = u64::from(told_tokens).saturating_add(guessed);
         // Bytes beyond the match are a token at least.
-        let rest = guessed(prompt.bytes).max(u64::from(prompt.bytes > block_bytes(self.blocks)));
-        let prompt_tokens = told_tokens.saturating_add(rest).max(matched);
+        let beyond = prompt.bytes.saturating_sub(bytes);
+        let beyond = tokens(endpoint, beyond).max(u64::from(beyond > 0));
+        let prompt_tokens = matched.saturating_add(beyond);
         let block_tokens = u64::from(endpoint.record.block_tokens.max(1));
         let cached = matched.min(prompt_tokens.saturating_sub(1));
         let tokens = cached.saturating_sub(cached.checked_rem(block_tokens).unwrap_or(0));

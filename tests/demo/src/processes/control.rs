@@ -49,13 +49,31 @@ pub async fn post(
     body: &serde_json::Value,
 ) -> Result<Answer, ProcessError> {
     let answer = ask("POST", address, path, Bytes::from(body.to_string())).await?;
+    accepted("POST", address, path, answer)
+}
+
+/// DELETE; only a status below 300 is accepted.
+///
+/// # Errors
+/// When there is no answer or one of another status.
+pub async fn delete(address: SocketAddr, path: &str) -> Result<Answer, ProcessError> {
+    let answer = ask("DELETE", address, path, Bytes::new()).await?;
+    accepted("DELETE", address, path, answer)
+}
+
+fn accepted(
+    method: &'static str,
+    address: SocketAddr,
+    path: &str,
+    answer: Answer,
+) -> Result<Answer, ProcessError> {
     if answer.status < 300 {
         return Ok(answer);
     }
     let text = String::from_utf8_lossy(&answer.body);
     let reason =
         format!("status {}: {}", answer.status, text.chars().take(300).collect::<String>());
-    Err(ProcessError::Control { method: "POST", address, path: path.to_owned(), reason })
+    Err(ProcessError::Control { method, address, path: path.to_owned(), reason })
 }
 
 async fn ask(

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub use agent::{Agent, Known, write_endpoints};
 pub use bootstrap::{Bootstrap, render};
-pub use control::{Answer, get, post};
+pub use control::{Answer, delete, get, post};
 pub use envoy::Envoy;
 pub use ports::{Ports, free_ports};
 pub use process::{Process, Record, Session, wait_until};
