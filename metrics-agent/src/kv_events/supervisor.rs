@@ -108,6 +108,7 @@ impl Drop for KvEvents {
 }
 
 struct Running {
+    /// As wanted; 0 if it is over.
     life: u64,
     plan: Plan,
     task: JoinHandle<()>,
@@ -141,8 +142,11 @@ impl Supervisor {
         if self.models != wanted.models {
             self.models.clone_from(&wanted.models);
             let models = load(wanted.models).await;
-            // What was indexed with other models is of no use to these.
-            self.running.clear();
+            // What was indexed with other models is of no use to these: all begin another life.
+            for running in self.running.values_mut() {
+                running.task.abort();
+                running.life = 0;
+            }
             self.outlet.order(Order::Models(models)).await?;
         }
         let mut plans: BTreeMap<EndpointId, (WantedEndpoint, Plan)> = wanted
@@ -224,3 +228,6 @@ fn event_model(spec: ModelSpec, tokenizer: Tokenizer) -> EventModel {
     };
     EventModel { record, tokens: tokenizer.tokens, encoder: Box::new(tokenizer.encoder) }
 }
+
+#[cfg(test)]
+mod tests;
