@@ -115,7 +115,8 @@ impl EndpointTask {
             }
             self.stop(rank, sources).await;
             let (live, replay) = (publisher.address.live, publisher.address.replay);
-            info!(endpoint = self.name, rank, %live, ?replay, "KV events: following");
+            let replay = replay.map(tracing::field::display);
+            info!(endpoint = self.name, rank, %live, replay, "KV events: following");
             let source = Source {
                 id: self.source_id(rank),
                 address: publisher.address,
