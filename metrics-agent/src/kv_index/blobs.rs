@@ -1,10 +1,10 @@
-//! Memory of short byte strings: pools by size in steps of 8 bytes, named by 32-bit numbers.
+//! Memory of short byte strings: pools by size in steps of 4 bytes, named by 32-bit numbers.
 //!
 //! The owner knows the length, so none is kept.
 
 use std::num::NonZeroU32;
 
-const STEP: usize = 8;
+const STEP: usize = 4;
 /// Longest string: what a block of 4096 tokens of 128 bytes would need.
 const MAX_LEN: usize = 64 << 10;
 
@@ -51,8 +51,8 @@ impl Blobs {
         let used = pool.data.len();
         let number = NonZeroU32::new(u32::try_from((used / size).checked_add(1)?).ok()?)?;
         if pool.data.capacity().saturating_sub(used) < size {
-            // By an eighth: doubling would waste a third.
-            pool.data.reserve_exact((used / 8).max(size.saturating_mul(16)));
+            // By a sixteenth: doubling would waste a third.
+            pool.data.reserve_exact((used / 16).max(size.saturating_mul(16)));
         }
         pool.data.extend_from_slice(bytes);
         pool.data.resize(used.saturating_add(size), 0);

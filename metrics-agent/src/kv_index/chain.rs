@@ -67,9 +67,8 @@ impl Cutter {
         Cut { end, dead: false }
     }
 
-    /// The bytes to keep of a chain that the last cut brought to `bytes`.
-    pub(super) fn tail(&self, bytes: u32) -> &[u8] {
-        let from = self.bytes.len().saturating_sub(tail_len(bytes));
-        self.bytes.get(from..).unwrap_or_default()
+    /// The last `len` bytes of the chain that was cut.
+    pub(super) fn last(&self, len: usize) -> &[u8] {
+        self.bytes.get(self.bytes.len().saturating_sub(len)..).unwrap_or_default()
     }
 }

@@ -78,6 +78,8 @@ pub struct Index {
     limits: Limits,
     tree: Tree,
     ranks: Vec<Rank>,
+    /// Bytes that are kept of the chain at hand.
+    tail: Vec<u8>,
     cutter: Cutter,
     counters: Counters,
     check: decode_check::Scratch,
@@ -284,10 +286,13 @@ impl Index {
         let Some(start) = self.start(stored, position, parent, tokens, model) else {
             return self.tree.insert(&new, None);
         };
+        self.tail.clear();
+        if let Some(parent) = parent {
+            self.tree.tail(parent, &mut self.tail);
+        }
         if stored.hashes.len() == 1 {
             new.flags = DECODED;
-            let tail = parent.and_then(|id| self.tree.end(id)).map_or(&[][..], |(_, tail)| tail);
-            let verdict = decode_check::check(&mut self.check, start.bytes, tail, ids, model);
+            let verdict = decode_check::check(&mut self.check, start.bytes, &self.tail, ids, model);
             if verdict == Verdict::Same {
                 bump(&mut self.counters.checked, 1);
             } else {
@@ -301,8 +306,7 @@ impl Index {
                 return self.tree.insert(&new, None);
             }
         }
-        let tail = parent.and_then(|id| self.tree.end(id)).map_or(&[][..], |(_, tail)| tail);
-        let cut = self.cutter.cut(start, tail, ids, model.tokens);
+        let cut = self.cutter.cut(start, &self.tail, ids, model.tokens);
         if cut.dead {
             bump(&mut self.counters.unknown_ids, 1);
         } else {
@@ -336,7 +340,7 @@ impl Index {
                 bump(&mut self.counters.opaque_keys, 1);
                 return None;
             }
-            return self.tree.end(parent).map(|(end, _)| end);
+            return self.tree.end(parent);
         }
         let cache_salt = match salt(stored, position) {
             Salt::None => None,

@@ -4,8 +4,10 @@
 //! again, they are prefixes again. Ghosts without children are given up, and so are those beyond a
 //! limit, with all that hangs on them.
 //!
-//! A node's blob is `[kept bytes][u16 per ended byte block: tokens of the node before its end]
-//! [u64 per ended byte block but the last: its hash]`; the last one's hash is the node's `chain`.
+//! A node's blob is `[the last of its own bytes][u16 per ended byte block: tokens of the node before
+//! its end][u64 per ended byte block but the last: its hash]`; the last one's hash is the node's
+//! `chain`. Of a chain's kept bytes ([`tail_len`]) a node has only those that are its own: the others are its
+//! ancestors', which is a sixth less memory than to have them all.
 
 use super::blobs::Blobs;
 use super::byte_blocks::ByteBlocks;
@@ -60,13 +62,40 @@ impl Tree {
         self.ghosts
     }
 
-    /// The end of a chain, and the bytes that are kept of it.
-    pub(super) fn end(&self, id: NodeId) -> Option<(End, &[u8])> {
-        let node = self.nodes.get(id)?;
-        let len = if node.is(DEAD) { 0 } else { tail_len(node.bytes) };
+    /// The end of a chain.
+    pub(super) fn end(&self, id: NodeId) -> Option<End> {
+        self.nodes.get(id).map(|node| End { hash: node.chain, bytes: node.bytes })
+    }
+
+    /// Puts the bytes that are kept of a chain into `tail`.
+    pub(super) fn tail(&self, id: NodeId, tail: &mut Vec<u8>) {
+        tail.clear();
+        let Some(node) = self.nodes.get(id).filter(|node| !node.is(DEAD)) else { return };
+        tail.resize(tail_len(node.bytes), 0);
+        let mut missing = tail.as_mut_slice();
+        let mut at = Some(node);
+        while let Some(node) = at.filter(|_| !missing.is_empty()) {
+            let own = self.own_bytes(node);
+            let own = own.get(own.len().saturating_sub(missing.len())..).unwrap_or_default();
+            let split = missing.len().saturating_sub(own.len());
+            let (before, place) = missing.split_at_mut(split);
+            place.copy_from_slice(own);
+            missing = before;
+            at = node.parent.and_then(|parent| self.nodes.get(parent));
+        }
+    }
+
+    fn own_bytes(&self, node: &Node) -> &[u8] {
         let blob = node.blob.map(|blob| self.blobs.get(blob, self.blob_len(node)));
-        let tail = blob.and_then(|blob| blob.get(..len)).unwrap_or_default();
-        Some((End { hash: node.chain, bytes: node.bytes }, tail))
+        blob.and_then(|blob| blob.get(..self.own_len(node))).unwrap_or_default()
+    }
+
+    /// How many of its own bytes a node has.
+    fn own_len(&self, node: &Node) -> usize {
+        if node.is(DEAD) {
+            return 0;
+        }
+        tail_len(node.bytes).min(node.bytes.saturating_sub(self.start(node)) as usize)
     }
 
     /// Adds a block that nobody holds yet, with the bytes that `cutter` just cut, if it has any.
@@ -92,9 +121,8 @@ impl Tree {
             let mut blob = Vec::with_capacity(192);
             if cut.dead {
                 node.flags |= DEAD;
-            } else {
-                blob.extend_from_slice(cutter.tail(cut.end.bytes));
             }
+            blob.extend_from_slice(cutter.last(self.own_len(&node)));
             blob.extend(cutter.ended.iter().flat_map(|(_, tokens)| tokens.to_le_bytes()));
             if let Some((_, hashes)) = cutter.ended.split_last() {
                 blob.extend(hashes.iter().flat_map(|(hash, _)| hash.to_le_bytes()));
@@ -301,24 +329,25 @@ impl Tree {
     }
 
     fn blob_len(&self, node: &Node) -> usize {
-        let tail = if node.is(DEAD) { 0 } else { tail_len(node.bytes) };
         let ended = self.ended(node);
-        tail.saturating_add(ended.saturating_mul(2)).saturating_add(ended.saturating_sub(1) * 8)
+        self.own_len(node)
+            .saturating_add(ended.saturating_mul(2))
+            .saturating_add(ended.saturating_sub(1) * 8)
     }
 
     /// The byte block that a node ends as its `position`-th.
     pub(super) fn ended_block(&self, node: &Node, position: usize) -> Option<Block> {
         let ended = self.ended(node);
         let blob = self.blobs.get(node.blob?, self.blob_len(node));
-        let tail = if node.is(DEAD) { 0 } else { tail_len(node.bytes) };
-        let tokens = blob.get(tail.checked_add(position.checked_mul(2)?)?..)?.first_chunk()?;
+        let own = self.own_len(node);
+        let tokens = blob.get(own.checked_add(position.checked_mul(2)?)?..)?.first_chunk()?;
         let before =
             node.parent.and_then(|parent| self.nodes.get(parent)).map_or(0, |parent| parent.tokens);
         let tokens = before.saturating_add(u16::from_le_bytes(*tokens).into());
         let hash = if position.saturating_add(1) == ended {
             node.chain
         } else {
-            let hashes = tail.checked_add(ended.checked_mul(2)?)?;
+            let hashes = own.checked_add(ended.checked_mul(2)?)?;
             let at = hashes.checked_add(position.checked_mul(8)?)?;
             u64::from_le_bytes(*blob.get(at..)?.first_chunk()?)
         };
