@@ -84,7 +84,7 @@ impl Date {
 
     fn write(&self, directive: char, padded: bool, out: &mut String) -> Option<()> {
         let hour = self.second_of_day / 3600;
-        let hour_12 = if hour % 12 == 0 { 12 } else { hour % 12 };
+        let hour_12 = if hour.is_multiple_of(12) { 12 } else { hour % 12 };
         let (value, width) = match directive {
             'Y' => (self.year, 1),
             'y' => (self.year % 100, 2),

@@ -1,13 +1,14 @@
 //! Jinja as `transformers` sets it up (`_compile_jinja_template` in `transformers/utils/chat_template_utils.py`).
 
+use crate::builtins::{FILTERS, TESTS, add_filters, add_functions, add_tests};
 use crate::clock::strftime;
 use crate::methods;
-use crate::python_json::{Style, dumps};
+use crate::syntax_tree::{Node, walk};
 use core::fmt;
+use minijinja::machinery::ast::{Expr, Stmt};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::value::Rest;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
-use std::borrow::Cow;
 
 /// The most steps of one rendering: instructions, items and 64-byte pieces of text made on the way. A chat of 400
 /// messages and 220 KB takes about 60,000.
@@ -23,21 +24,37 @@ pub(crate) fn syntax() -> Result<SyntaxConfig, Error> {
 
 /// What `transformers` gives a template; `bare` leaves out its additions.
 pub(crate) fn environment(bare: bool) -> Result<Environment<'static>, Error> {
-    let mut environment = Environment::new();
+    let mut environment = Environment::empty();
     environment.set_syntax(syntax()?);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(100);
     environment.set_unknown_method_callback(methods::call);
-    environment.add_filter("trim", trim);
-    environment.add_filter("tojson", to_json);
-    environment.add_test("iterable", is_iterable);
-    environment.add_test("sequence", is_iterable);
+    add_filters(&mut environment);
+    add_tests(&mut environment);
+    add_functions(&mut environment);
     if !bare {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
     }
     Ok(environment)
+}
+
+/// A filter or test that the template names and `environment` does not have. Jinja refuses such a template, too, if it
+/// does not know the name either.
+pub(crate) fn unknown_name<'s>(template: &[Stmt<'s>]) -> Option<(&'s str, usize)> {
+    let mut unknown = None;
+    walk(template, &mut |node| {
+        let (name, known, line) = match node {
+            Node::Expr(Expr::Filter(node)) => (node.name, FILTERS, node.span().start_line),
+            Node::Expr(Expr::Test(node)) => (node.name, TESTS, node.span().start_line),
+            _ => return,
+        };
+        if unknown.is_none() && !known.contains(&name) {
+            unknown = Some((name, usize::from(line)));
+        }
+    });
+    unknown
 }
 
 /// The source of an error that the template raised by itself.
@@ -62,42 +79,4 @@ fn strftime_now(state: &State<'_, '_>, format: &str) -> Result<String, Error> {
     clock
         .and_then(|unix_s| strftime(format, unix_s))
         .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "strftime_now: unknown directive"))
-}
-
-/// Jinja's `trim`, with Python's idea of white space.
-fn trim(value: &Value, chars: Option<&str>) -> String {
-    let text = value.as_str().map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed);
-    methods::strip(&text, chars, true, true).to_owned()
-}
-
-/// Python iterates over strings and dicts, too, and both have a length and items.
-fn is_iterable(value: &Value) -> bool {
-    !matches!(value.kind(), ValueKind::None | ValueKind::Bool | ValueKind::Number)
-}
-
-/// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-fn to_json(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
-    let argument = |index: usize, name: &str| -> Result<Option<Value>, Error> {
-        let value = match args.get(index) {
-            Some(value) => Some(value.clone()),
-            None => named.get(name)?,
-        };
-        Ok(value.filter(|value| !value.is_none()))
-    };
-    let indent = argument(1, "indent")?.map(|indent| match indent.as_str() {
-        Some(text) => text.to_owned(),
-        None => " ".repeat(indent.as_usize().unwrap_or(0).min(64)),
-    });
-    let mut style = Style::new(indent);
-    style.ensure_ascii = argument(0, "ensure_ascii")?.is_some_and(|value| value.is_true());
-    style.sort_keys = argument(3, "sort_keys")?.is_some_and(|value| value.is_true());
-    if let Some(separators) = argument(2, "separators")? {
-        let at = |index| separators.get_item_by_index(index).map(|item| item.to_string());
-        style.item_separator = at(0)?;
-        style.key_separator = at(1)?;
-    }
-    named.assert_all_used()?;
-    dumps(value, &style)
-        .map(Value::from)
-        .map_err(|_| Error::new(ErrorKind::BadSerialization, "no JSON form"))
 }

@@ -9,7 +9,7 @@
 //! - [`template`]: compiling and rendering;
 //! - `conversation`, `tools`: messages and tools as vLLM hands them to the template;
 //! - `content_format`: whether a template wants contents as strings or as lists of parts, found as vLLM does;
-//! - `environment`, `methods`, `clock`: Jinja as `transformers` sets it up;
+//! - `environment`, `builtins`, `methods`, `clock`: Jinja as `transformers` sets it up;
 //! - `python_json`: Python's `json.loads` and `json.dumps`;
 //! - `continuation`: `continue_final_message`;
 //! - `nfc`: the normalisation that some tokenizers apply afterwards.
@@ -29,6 +29,7 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::string_slice))]
 
+mod builtins;
 mod clock;
 mod content_format;
 mod continuation;

@@ -3,7 +3,7 @@
 use crate::content_format::{ContentFormat, detect};
 use crate::continuation::Continuation;
 use crate::conversation::{json, messages_value, turns};
-use crate::environment::{CLOCK, Raised, environment, syntax};
+use crate::environment::{CLOCK, Raised, environment, syntax, unknown_name};
 use crate::error::{RenderError, TemplateError};
 use crate::request::ChatRequest;
 use crate::tools::tools_value;
@@ -33,6 +33,10 @@ pub struct Template {
 
 /// The template's name inside its environment.
 const NAME: &str = "chat";
+
+/// The most messages. What a template does to a list (find its last item, say) costs no steps that are counted, and
+/// it may do it for every message.
+const MAX_MESSAGES: usize = 4096;
 
 /// Arguments of `apply_chat_template` that a request must not set: they would change what is called, not what is
 /// rendered.
@@ -65,7 +69,7 @@ impl Template {
         }
         let text = without_generation_tags(&source.text);
         let mut environment = environment(false).map_err(|error| syntax_error(&error))?;
-        let format = content_format(&text).map_err(|error| syntax_error(&error))?;
+        let format = inspect(&text)?;
         environment
             .add_template_owned(NAME, text.clone().into_owned())
             .map_err(|error| syntax_error(&error))?;
@@ -128,6 +132,9 @@ impl Template {
         let continues = request.continue_final_message.unwrap_or(false);
         if continues && adds_prompt {
             return Err(RenderError::Refused("continues a message and adds a generation prompt"));
+        }
+        if request.messages.len() > MAX_MESSAGES {
+            return Err(RenderError::Unsupported("too many messages"));
         }
         let mut turns = turns(request, self.format, self.knows_developer)?;
         let continuation = if continues { Some(Continuation::mark(&mut turns)?) } else { None };
@@ -231,9 +238,16 @@ fn documents_value(documents: Option<&[u8]>) -> Result<Value, RenderError> {
     Ok(list)
 }
 
-fn content_format(text: &str) -> Result<ContentFormat, Error> {
-    let tree = minijinja::machinery::parse(text, NAME, syntax()?)?;
-    Ok(detect(core::slice::from_ref(&tree)))
+/// Looks through the syntax tree: whether all it names is there, and how it takes contents.
+fn inspect(text: &str) -> Result<ContentFormat, TemplateError> {
+    let tree = syntax().and_then(|syntax| minijinja::machinery::parse(text, NAME, syntax));
+    let tree = tree.map_err(|error| syntax_error(&error))?;
+    let tree = core::slice::from_ref(&tree);
+    if let Some((name, line)) = unknown_name(tree) {
+        let reason = format!("the filter or test '{name}' is not built in");
+        return Err(TemplateError::Syntax { line, reason });
+    }
+    Ok(detect(tree))
 }
 
 /// `{% generation %}` … `{% endgeneration %}` mark what a model said, for training; a `with` block has their scope.

@@ -11,15 +11,16 @@ const BAD_TOOLS: RenderError = RenderError::Refused("tools of a wrong shape");
 
 /// The list that templates know as `tools`.
 pub(crate) fn tools_value(tools: Tools<'_>) -> Result<Value, RenderError> {
-    let (raw, convert): (_, fn(&Value) -> Result<Value, RenderError>) = match tools {
-        Tools::OpenAi(raw) => (raw, openai_tool),
-        Tools::Anthropic(raw) => (raw, anthropic_tool),
-    };
+    let (Tools::OpenAi(raw) | Tools::Anthropic(raw)) = tools;
     let list = json(raw)?;
     if list.kind() != ValueKind::Seq {
         return Err(BAD_TOOLS);
     }
     let items = list.try_iter().map_err(|_| BAD_TOOLS)?;
+    let convert = |tool: &Value| match tools {
+        Tools::OpenAi(_) => openai_tool(tool),
+        Tools::Anthropic(_) => anthropic_tool(tool),
+    };
     let converted: Vec<Value> = items.map(|tool| convert(&tool)).collect::<Result<_, _>>()?;
     // Anthropic's API takes an empty list, OpenAI's does not.
     if converted.is_empty() && matches!(tools, Tools::OpenAi(_)) {

@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
         loop {
             let rest = self.rest();
             let special = |byte: &u8| matches!(*byte, b'"' | b'\\' | 0..=0x1f);
-            let plain = rest.as_bytes().iter().position(|byte| special(byte));
+            let plain = rest.as_bytes().iter().position(special);
             let plain = plain.ok_or(JsonFault::Malformed)?;
             out.push_str(rest.get(..plain).unwrap_or_default());
             self.advance(plain);

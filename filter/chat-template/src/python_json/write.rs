@@ -144,7 +144,7 @@ impl Writer<'_> {
         self.out.push('"');
         let mut rest = text;
         let is_plain = |c: char| {
-            !matches!(c, '"' | '\\' | '\0'..'\u{20}') && !(self.style.ensure_ascii && c > '\u{7e}')
+            !(matches!(c, '"' | '\\' | '\0'..'\u{20}') || self.style.ensure_ascii && c > '\u{7e}')
         };
         while let Some(at) = rest.find(|c| !is_plain(c)) {
             let (plain, tail) = rest.split_at_checked(at).unwrap_or((rest, ""));
