@@ -42,7 +42,7 @@ impl Encoder {
     pub(super) fn added_before(&self) -> Result<Vec<u32>, TokenizerError> {
         let encode = |special| {
             let encoding = self.inner.encode_fast("a", special);
-            encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(unmappable)
+            encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(|error| unmappable(&error))
         };
         let (with, without) = (encode(true)?, encode(false)?);
         let before = with.windows(without.len().max(1)).position(|window| *window == *without);
@@ -56,13 +56,13 @@ impl Encoder {
     pub(super) fn normalized(&self, text: &str) -> Result<String, TokenizerError> {
         let mut normalized = NormalizedString::from(text);
         if let Some(normalizer) = self.inner.get_normalizer() {
-            normalizer.normalize(&mut normalized).map_err(unmappable)?;
+            normalizer.normalize(&mut normalized).map_err(|error| unmappable(&error))?;
         }
         Ok(normalized.get().to_owned())
     }
 }
 
-fn unmappable(error: tokenizers::Error) -> TokenizerError {
+fn unmappable(error: &tokenizers::Error) -> TokenizerError {
     TokenizerError::Unmappable(error.to_string().chars().take(300).collect())
 }
 

@@ -52,7 +52,7 @@ fn one_event_or_several_make_no_difference() {
 
 #[test]
 fn the_tail_that_fills_no_byte_block_is_not_told_until_it_does() {
-    let ids = vec![39; 8];
+    let ids = [39; 8];
     let (mut index, mut told) = index_with(&[store(&[1, 2], None, &ids[..6], 3)]);
     // 240 bytes.
     assert_eq!(told.device.len(), 1);
