@@ -2,7 +2,8 @@
 
 use super::discover::{self, DiscoverError, Publisher};
 use super::inbox::{News, Outlet, SourceId};
-use super::source::{Source, topic_model};
+use super::message::topic_model;
+use super::source::Source;
 use crate::config::kv_events::Plan;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

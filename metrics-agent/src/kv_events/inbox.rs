@@ -93,6 +93,8 @@ pub enum News {
         /// The model that the topic names, if that is known yet.
         model: Option<Arc<str>>,
     },
+    /// The publisher's topics are not those that are wanted: nothing of it counts.
+    ForeignTopic,
     /// The publisher could not be reached for a while: nothing is known of it any more.
     Unreachable,
 }

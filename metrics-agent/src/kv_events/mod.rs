@@ -2,7 +2,7 @@
 //!
 //! - [`event`]: what engines tell; [`decode`] (over [`msgpack`]) reads it from any encoding;
 //! - [`sequence`] follows the numbers of batches: gaps, replays, restarts;
-//! - [`source`] (over [`zmtp`]) is the task that follows one publisher;
+//! - [`source`] (over [`message`] and [`zmtp`]) is the task that follows one publisher;
 //! - [`inbox`]: the queue to the one thread, [`worker`], that feeds the index and the stream;
 //! - [`supervisor`] follows the fleet with an [`endpoint_task`] for each endpoint, which asks
 //!   its engine where it publishes ([`discover`]);
@@ -13,6 +13,7 @@ pub mod discover;
 pub mod endpoint_task;
 pub mod event;
 pub mod inbox;
+pub mod message;
 pub mod models;
 pub mod msgpack;
 pub mod sequence;

@@ -3,6 +3,7 @@
 //! The decisions are [`Sequence`]'s; here are the sockets and the clock.
 
 use super::inbox::{Gone, News, Outlet, SourceId};
+use super::message::{Numbered, topic_model};
 use super::sequence::{Effect, Sequence};
 use super::zmtp::{Connection, Role, ZmtpError};
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tracing::debug;
+use tracing::{debug, warn};
 
 /// A publisher that cannot be reached for so long tells nothing precise any more.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(5);
@@ -23,7 +24,9 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 /// Answers of a replay that are read ahead.
 const REPLAY_AHEAD: usize = 64;
-/// Bytes of a topic that are read as a model's name at most.
+/// Time before a publisher of other topics is tried again.
+const FOREIGN_PAUSE: Duration = Duration::from_secs(30);
+/// Bytes of a topic that are read at most.
 const MAX_TOPIC_BYTES: usize = 1024;
 
 /// Where a publisher is.
@@ -74,6 +77,13 @@ struct Follower {
     down_since: Option<Instant>,
 }
 
+/// Why a connection is not followed any longer.
+enum End {
+    Broken(ZmtpError),
+    /// The publisher's topic is not one that is wanted. This one is.
+    Foreign(String),
+}
+
 impl Follower {
     async fn run(&mut self) -> Result<std::convert::Infallible, Gone> {
         let address = self.source.address.live;
@@ -84,8 +94,15 @@ impl Follower {
             match tokio::time::timeout(CONNECT, self.connect()).await {
                 Ok(Ok(connection)) => {
                     let began = Instant::now();
-                    let error = self.follow(connection).await?;
-                    debug!(%address, %error, "connection to the event publisher lost");
+                    match self.follow(connection).await? {
+                        End::Broken(error) => {
+                            debug!(%address, %error, "connection to the event publisher lost");
+                        }
+                        End::Foreign(topic) => {
+                            self.foreign(&topic).await?;
+                            continue;
+                        }
+                    }
                     self.sequence.disconnected();
                     self.source.lost.notify_one();
                     self.down_since.get_or_insert_with(Instant::now);
@@ -107,14 +124,29 @@ impl Follower {
         }
     }
 
+    /// A replay may bring what the live stream then would not: nothing of it counts.
+    async fn foreign(&mut self, topic: &str) -> Result<(), Gone> {
+        let (address, wanted) = (self.source.address.live, &self.source.topic_filter);
+        warn!(
+            %address, topic, wanted,
+            "KV events not followed: the publisher's topic does not begin as `topicFilter` says"
+        );
+        self.sequence = Sequence::new(self.source.address.replay.is_some());
+        self.down_since = None;
+        self.tell(News::ForeignTopic).await?;
+        tokio::time::sleep(jittered(FOREIGN_PAUSE)).await;
+        Ok(())
+    }
+
     async fn connect(&self) -> Result<Connection, ZmtpError> {
         let mut connection = Connection::open(self.source.address.live, Role::Sub).await?;
-        connection.subscribe(&self.source.topic_filter).await?;
+        // All of it: a publisher whose topics are others must not look like one that is idle.
+        connection.subscribe("").await?;
         Ok(connection)
     }
 
     /// Follows a connection to its end.
-    async fn follow(&mut self, mut live: Connection) -> Result<ZmtpError, Gone> {
+    async fn follow(&mut self, mut live: Connection) -> Result<End, Gone> {
         let mut replay: Option<Replay> = None;
         let mut whole = false;
         let mut effects = Vec::new();
@@ -130,44 +162,65 @@ impl Follower {
                 }
             }
             let deadline = self.sequence.deadline();
-            tokio::select! {
+            let foreign = tokio::select! {
+                // In this order: an answer that waited for the worker is not late, and live
+                // batches can wait longest.
+                biased;
+                answer = next_answer(&mut replay) => self.replayed(answer, &mut effects).await?,
+                () = until(deadline) => {
+                    self.sequence.tick(Instant::now(), &mut effects);
+                    None
+                }
                 message = live.receive() => match message {
                     Ok(frames) => self.live(&frames, &mut effects).await?,
-                    Err(error) => return Ok(error),
+                    Err(error) => return Ok(End::Broken(error)),
                 },
-                answer = next_answer(&mut replay) => self.replayed(answer, &mut effects).await?,
-                () = until(deadline) => self.sequence.tick(Instant::now(), &mut effects),
+            };
+            if let Some(topic) = foreign {
+                return Ok(End::Foreign(topic));
             }
         }
     }
 
-    async fn live(&mut self, frames: &[Bytes], effects: &mut Vec<Effect>) -> Result<(), Gone> {
-        match numbered(frames).filter(|_| frames.len() == 3) {
-            Some((topic, seq, payload)) => {
-                self.note_topic(topic);
-                self.sequence.live(seq, payload.clone(), Instant::now(), effects);
-                Ok(())
+    /// Takes a live message. Returns its topic if that is not one that is wanted.
+    async fn live(
+        &mut self,
+        frames: &[Bytes],
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<String>, Gone> {
+        match Numbered::live(frames) {
+            Some(message) => {
+                if let Some(foreign) = self.note_topic(&message) {
+                    return Ok(Some(foreign));
+                }
+                self.sequence.live(message.seq, message.payload, Instant::now(), effects);
             }
-            None => self.tell(News::Malformed).await,
+            None => self.tell(News::Malformed).await?,
         }
+        Ok(None)
     }
 
-    async fn replayed(&mut self, answer: Answer, effects: &mut Vec<Effect>) -> Result<(), Gone> {
+    /// Takes an answer to a replay. Returns its topic if that is not one that is wanted.
+    async fn replayed(
+        &mut self,
+        answer: Answer,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<String>, Gone> {
         let now = Instant::now();
         match answer {
-            Answer::Message(frames) => match numbered(&frames) {
-                Some((_, u64::MAX, payload)) if payload.is_empty() => {
-                    self.sequence.replay_ended(now, effects);
-                }
-                Some((topic, seq, payload)) => {
-                    self.note_topic(topic);
-                    self.sequence.replayed(seq, payload.clone(), now, effects);
+            Answer::Message(frames) => match Numbered::replayed(&frames) {
+                Some(message) if message.is_end() => self.sequence.replay_ended(now, effects),
+                Some(message) => {
+                    if let Some(foreign) = self.note_topic(&message) {
+                        return Ok(Some(foreign));
+                    }
+                    self.sequence.replayed(message.seq, message.payload, now, effects);
                 }
                 None => self.tell(News::Malformed).await?,
             },
             Answer::Failed => self.sequence.replay_failed(now, effects),
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Does what the sequence wants, in order.
@@ -198,36 +251,21 @@ impl Follower {
         self.source.outlet.report(self.source.id, news).await
     }
 
-    fn note_topic(&mut self, topic: &Bytes) {
-        // Replays of older engines have no topic: then the last one stands.
-        if topic.is_empty() || *topic == self.topic {
-            return;
+    /// Remembers the topic. Returns it if it is not one that is wanted.
+    fn note_topic(&mut self, message: &Numbered) -> Option<String> {
+        // Replays of older engines have none: then the last one stands.
+        let topic = message.topic.as_ref()?;
+        if !topic.starts_with(self.source.topic_filter.as_bytes()) {
+            return Some(String::from_utf8_lossy(topic).chars().take(80).collect());
         }
-        self.topic = Bytes::copy_from_slice(topic.get(..MAX_TOPIC_BYTES).unwrap_or(topic));
-        if let Some(model) = topic_model(&self.topic) {
-            self.model = Some(Arc::from(model));
+        if *topic != self.topic {
+            self.topic = Bytes::copy_from_slice(topic.get(..MAX_TOPIC_BYTES).unwrap_or(topic));
+            if let Some(model) = topic_model(&self.topic) {
+                self.model = Some(Arc::from(model));
+            }
         }
+        None
     }
-}
-
-/// The model in a topic `kv@<pod>@<model>`. A name with `@` in it is not found this way.
-#[must_use]
-pub fn topic_model(topic: &[u8]) -> Option<&str> {
-    let mut parts = std::str::from_utf8(topic).ok()?.split('@');
-    let (Some(_), Some(_), Some(model), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return None;
-    };
-    (!model.is_empty()).then_some(model)
-}
-
-/// Topic, number and payload of a live message, or of an answer of a replay: an empty frame
-/// before them, and the topic left out by vLLM up to 0.16.
-fn numbered(frames: &[Bytes]) -> Option<(&Bytes, u64, &Bytes)> {
-    let ([_, topic, seq, payload] | [topic, seq, payload]) = frames else { return None };
-    let seq = u64::from_be_bytes(*seq.first_chunk().filter(|_| seq.len() == 8)?);
-    Some((topic, seq, payload))
 }
 
 enum Answer {
@@ -298,43 +336,4 @@ async fn until(deadline: Option<Instant>) {
 fn jittered(wait: Duration) -> Duration {
     let random = u32::try_from(RandomState::new().hash_one(0) & 0xff).unwrap_or(0);
     wait.saturating_add(wait / 1024 * random)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_topic_of_three_parts_names_the_model() {
-        for (topic, model) in [
-            ("kv@10.0.0.1:8000@Qwen/Qwen3-8B", Some("Qwen/Qwen3-8B")),
-            ("kv@pod@", None),
-            ("kv@pod", None),
-            ("kv@pod@a@b", None),
-            ("", None),
-        ] {
-            assert_eq!(topic_model(topic.as_bytes()), model, "{topic}");
-        }
-        assert_eq!(topic_model(b"kv@pod@\xff"), None);
-    }
-
-    #[test]
-    fn both_layouts_of_replays_are_read() {
-        let frame = |bytes: &'static [u8]| Bytes::from_static(bytes);
-        let (topic, seq, payload) = (frame(b"kv@"), frame(&[0, 0, 0, 0, 0, 0, 0, 7]), frame(b"x"));
-        let empty = frame(b"");
-        let read = |frames: &[Bytes]| {
-            numbered(frames).map(|(topic, seq, payload)| (topic.clone(), seq, payload.clone()))
-        };
-        let with = |topic: &Bytes| Some((topic.clone(), 7, payload.clone()));
-        assert_eq!(read(&[topic.clone(), seq.clone(), payload.clone()]), with(&topic));
-        assert_eq!(
-            read(&[empty.clone(), topic.clone(), seq.clone(), payload.clone()]),
-            with(&topic)
-        );
-        assert_eq!(read(&[empty.clone(), seq.clone(), payload.clone()]), with(&empty));
-        assert_eq!(read(&[topic.clone(), frame(b"seven"), payload.clone()]), None);
-        assert_eq!(read(&[seq, payload]), None);
-        assert_eq!(read(&[]), None);
-    }
 }

@@ -65,6 +65,8 @@ tally! {
     replays: Stream "replayed",
     /// Replays that ended badly and were tried again.
     retries: Stream "replay_retried",
+    /// Publishers of topics that are not wanted.
+    foreign_topics: Stream "foreign_topic",
     /// Publishers that could not be reached.
     unreachable: Stream "unreachable",
     /// See [`Cause::Restarted`].

@@ -111,10 +111,7 @@ impl Worker {
         self.touched.insert(source.endpoint);
         let rank = u32::from(source.rank);
         match news {
-            News::Begin => {
-                endpoint.whole.remove(&source.rank);
-                endpoint.index.clear_rank(rank);
-            }
+            News::Begin => endpoint.lose(source.rank),
             News::Batch { payload, model, space } => {
                 if model.is_some() {
                     endpoint.topic = model;
@@ -134,10 +131,13 @@ impl Worker {
                 }
                 endpoint.whole.insert(source.rank);
             }
+            News::ForeignTopic => {
+                bump(&mut endpoint.tally.foreign_topics);
+                endpoint.lose(source.rank);
+            }
             News::Unreachable => {
                 bump(&mut endpoint.tally.unreachable);
-                endpoint.whole.remove(&source.rank);
-                endpoint.index.clear_rank(rank);
+                endpoint.lose(source.rank);
             }
         }
     }
@@ -179,6 +179,12 @@ impl Endpoint {
             first_at_ms: 0,
             last_batch: None,
         }
+    }
+
+    /// Nothing is known of a rank any more.
+    fn lose(&mut self, rank: u16) {
+        self.whole.remove(&rank);
+        self.index.clear_rank(rank.into());
     }
 
     /// Reads a batch and takes in its events. Returns whether it told of an adapter that is new.

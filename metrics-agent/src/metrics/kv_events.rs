@@ -61,7 +61,7 @@ impl KvEventMetrics {
             "kv_stream",
             "What happened to streams of KV events: gap, duplicate, overflow (more waited for a \
              replay than may), malformed (a message that is no batch), replayed, replay_retried, \
-             unreachable",
+             unreachable, foreign_topic (not as topicFilter says)",
             self.stream.clone(),
         );
         registry.register(

@@ -247,3 +247,26 @@ async fn another_pod_at_the_same_address_holds_nothing_of_its_predecessor() {
     assert_eq!(stand.told("b"), stand.hashes("b"));
     stand.reader.until("a is gone", |r| r.get("a").is_none()).await;
 }
+
+#[tokio::test]
+async fn a_publisher_of_other_topics_is_not_followed_though_its_replay_brings_everything() {
+    let mut publisher = Publisher::start("", 0, 0).await;
+    publisher.publish(json!([stored(b'a')])).await;
+    let (live, replay) = (publisher.live_port, publisher.replay_port);
+    let engine = Engine::up(good(10, 0)).await;
+    let folder = Folder::new();
+    write_model(&folder);
+    let kv = format!("discover: false\nport: {live}\nreplayPort: {replay}\n");
+    let list = |kv: &str| format!("{}{}", list_of(&[("a", &engine)]), documents(kv));
+    let agent = Agent::over(&folder, &list(&kv)).await;
+    let foreign =
+        "warmroute_agent_kv_stream_total{endpoint=\"default/a\",event=\"foreign_topic\"} 1";
+    agent.until("/metrics", "not followed", |text| text.contains(foreign)).await;
+    let mut reader = Reader::new(agent.address);
+    reader.until("the endpoint", |r| r.get("a").is_some()).await;
+    let row = reader.get("a").unwrap();
+    assert!(!row.record.precise && row.blocks.is_empty());
+    folder.write("pool.yaml", &list(&format!("{kv}topicFilter: ''\n")));
+    let followed = |r: &Reader| r.get("a").is_some_and(|a| a.record.precise && a.blocks.len() == 2);
+    reader.until("all topics", followed).await;
+}
