@@ -7,6 +7,10 @@ const SIZE: usize = 16;
 /// Prompt and answer as an engine would tell of them: the prompt's whole blocks in one event, then
 /// one block at a time.
 fn serve(index: &mut Index, ids: &[u32], prompt: usize) {
+    serve_as(index, ids, prompt, &real());
+}
+
+fn serve_as(index: &mut Index, ids: &[u32], prompt: usize, model: &ModelContext<'_>) {
     let name = |block: usize| {
         let bytes: Vec<u8> =
             ids[..(block + 1) * SIZE].iter().flat_map(|id| id.to_le_bytes()).collect();
@@ -16,13 +20,13 @@ fn serve(index: &mut Index, ids: &[u32], prompt: usize) {
     let names: Vec<u64> = (0..whole).map(name).collect();
     if whole > 0 {
         let event = stored(&names, None, &ids[..whole * SIZE], SIZE as u32);
-        index.apply(0, &Event::Stored(event), &real());
+        index.apply(0, &Event::Stored(event), model);
     }
     for block in whole..ids.len() / SIZE {
         let parent = block.checked_sub(1).map(name);
         let event =
             stored(&[name(block)], parent, &ids[block * SIZE..(block + 1) * SIZE], SIZE as u32);
-        index.apply(0, &Event::Stored(event), &real());
+        index.apply(0, &Event::Stored(event), model);
     }
 }
 
@@ -131,4 +135,37 @@ fn text_that_is_no_utf8_ends_the_chain() {
     let whole = prompt.len() / SIZE * SIZE;
     assert_eq!(told(&mut index), sorted(chain(&scope("tiny"), &REAL.tokens, &ids[..whole])));
     assert_eq!(index.counters().differing, 1);
+}
+
+/// For each of the real tokenizers, `make models` fetches them.
+#[test]
+fn canonical_answers_are_held_with_every_real_tokenizer() {
+    for name in ["qwen3", "qwen2_5", "llama3", "gptoss", "deepseek_v3", "gemma3"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/models").join(name);
+        assert!(folder.join("version").exists(), "no tokenizer of {name}: run `make models`");
+        let tokenizer = Tokenizer::load(&folder).unwrap();
+        let model =
+            ModelContext { tokens: &tokenizer.tokens, encoder: &tokenizer.encoder, ..real() };
+        let encode = |text: &str| {
+            let mut ids = Vec::new();
+            assert!(tokenizer.encoder.encode(text, &mut ids));
+            ids
+        };
+        let mut differing = Vec::new();
+        for shift in 0..48 {
+            let text = format!("{}{PROMPT}{ANSWER}", " y".repeat(shift));
+            let ids = encode(&text);
+            let prompt = encode(&text[..text.len() - ANSWER.len()]).len();
+            let mut index = Index::default();
+            serve_as(&mut index, &ids, prompt, &model);
+            let whole = &ids[..ids.len() / SIZE * SIZE];
+            if index.counters().differing > 0 {
+                differing.push(shift);
+                continue;
+            }
+            let expected = sorted(chain(&scope("tiny"), &tokenizer.tokens, whole));
+            assert_eq!(told(&mut index), expected, "{name}, shift {shift}");
+        }
+        assert_eq!(differing, [0usize; 0], "{name}");
+    }
 }
