@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::tokens;
 
-/// The chat template; [`tokens::template`] renders the same bytes.
+/// The chat template; [`tokens::template`] and [`tokens::tools`] render by it.
 pub const CHAT_TEMPLATE: &str = include_str!("../assets/chat_template.jinja");
 
 const TOKENIZER_CONFIG: &str = include_str!("../assets/tokenizer_config.json");

@@ -6,10 +6,10 @@ use serde_json::value::RawValue;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ApiConfig;
+use super::chat;
 use super::errors::ApiError;
 use super::fields::{Fields, Text, wrong_type};
 use crate::engine::FinishReason;
-use crate::tokens::template::{self, Message};
 use crate::tokens::{Tokenizer, TokenizerError};
 
 /// Most prompts in one completion request.
@@ -98,7 +98,7 @@ pub fn parse(
         Api::Completion => fields.count("max_tokens")?.or(Some(16)),
     };
     let raw_prompts = match api {
-        Api::Chat => vec![chat_tokens(&fields, tokenizer, true)?],
+        Api::Chat => vec![chat::tokens(&fields, tokenizer, true)?],
         Api::Completion => completion_tokens(&fields, tokenizer)?,
     };
     let adapter = config.resolve(&model)?.map(str::to_owned);
@@ -127,70 +127,6 @@ pub fn parse(
         session: fields.text("session_id")?.map(Cow::into_owned),
         request_id: fields.text("request_id")?.map(Cow::into_owned),
     })
-}
-
-/// Token ids of a chat body's messages and tools, as the template renders them.
-pub fn chat_tokens(
-    fields: &Fields<'_>,
-    tokenizer: &Tokenizer,
-    generate: bool,
-) -> Result<Vec<u32>, ApiError> {
-    let raw = fields.raw("messages").ok_or_else(|| fields.missing("messages"))?;
-    let raw_messages: Vec<&RawValue> =
-        serde_json::from_str(raw.get()).map_err(|_| wrong_type("body.messages", "list"))?;
-    if raw_messages.is_empty() {
-        return Err(ApiError::bad_request(
-            "Cannot apply chat template to an empty conversation. Provide at least one message.",
-            None,
-        ));
-    }
-    let mut messages = Vec::with_capacity(raw_messages.len() + 1);
-    if let Some(tools) = fields.raw("tools").filter(|tools| tools.get() != "[]") {
-        messages.push(Message::new("system", format!("# Tools\n{}", tools.get())));
-    }
-    for raw in raw_messages {
-        messages.push(message(raw)?);
-    }
-    Ok(template::tokenize(tokenizer, &messages, generate)?)
-}
-
-fn message(raw: &RawValue) -> Result<Message<'_>, ApiError> {
-    let fields = Fields::nested(raw, "body.messages")?;
-    let role = fields.text("role")?.ok_or_else(|| fields.missing("role"))?;
-    let mut content = match fields.raw("content") {
-        None => Cow::Borrowed(""),
-        Some(raw) if raw.get().starts_with('"') => fields.text("content")?.unwrap_or_default(),
-        Some(raw) => Cow::Owned(parts(raw)?),
-    };
-    if let Some(calls) = fields.raw("tool_calls") {
-        content.to_mut().push_str(calls.get());
-    }
-    Ok(Message { role, content })
-}
-
-fn parts(raw: &RawValue) -> Result<String, ApiError> {
-    let list: Vec<&RawValue> =
-        serde_json::from_str(raw.get()).map_err(|_| wrong_type("body.messages.content", "list"))?;
-    let mut texts = Vec::with_capacity(list.len());
-    for raw in list {
-        if raw.get().starts_with('"') {
-            let Text(text) = serde_json::from_str(raw.get())
-                .map_err(|_| wrong_type("body.messages.content", "string"))?;
-            texts.push(text);
-            continue;
-        }
-        let part = Fields::nested(raw, "body.messages.content")?;
-        match part.text("text")? {
-            Some(text) => texts.push(text),
-            None => {
-                return Err(ApiError::bad_request(
-                    "This model takes text parts only.",
-                    Some("messages"),
-                ));
-            }
-        }
-    }
-    Ok(texts.join("\n"))
 }
 
 fn completion_tokens(

@@ -2,6 +2,7 @@
 //! socket and no clock in here.
 
 pub mod answer;
+pub mod chat;
 pub mod errors;
 pub mod fields;
 pub mod generate;

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::ApiConfig;
+use super::chat;
 use super::errors::ApiError;
 use super::fields::Fields;
-use super::generate::chat_tokens;
 use crate::tokens::Tokenizer;
 
 /// Token ids of a `prompt` or of `messages`. Whatever was tokenized here is in the tokenizer's memo
@@ -19,7 +19,7 @@ pub fn answer(body: &[u8], config: &ApiConfig, tokenizer: &Tokenizer) -> Result<
         Some(prompt) => tokenizer.encode(&[&prompt])?.to_vec(),
         None => {
             let generate = fields.get::<bool>("add_generation_prompt", "boolean")?.unwrap_or(true);
-            chat_tokens(&fields, tokenizer, generate)?
+            chat::tokens(&fields, tokenizer, generate)?
         }
     };
     let strings = fields.get::<bool>("return_token_strs", "boolean")?.unwrap_or(false).then(|| {

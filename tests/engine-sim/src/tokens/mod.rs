@@ -3,6 +3,7 @@
 mod memo;
 pub mod replies;
 pub mod template;
+pub mod tools;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

@@ -4,8 +4,8 @@
 //! <|im_start|>ROLE\nCONTENT<|im_end|>\n        for each message
 //! <|im_start|>assistant\n                      before the answer
 //! ```
-//! Tools, where given, come first as one system message: `# Tools\n` and their JSON as sent. A
-//! message's tool calls are appended to its content as their JSON as sent.
+//! This is the model's `chat_template.jinja` for chats without tools, and quicker; the others are
+//! rendered by [`tools`](super::tools).
 
 use std::borrow::Cow;
 
