@@ -97,7 +97,7 @@ impl Stand {
         let waiting = tokio::time::timeout(LIMIT, async {
             while self.told("a") != wanted {
                 // A lost last batch is only missed when another comes.
-                self.publisher.publish(json!([])).await;
+                self.publisher.publish(&json!([])).await;
                 self.reader.poll(50).await;
                 assert!(self.told("a").is_subset(&allowed), "neither before nor after");
             }
@@ -130,7 +130,7 @@ fn removed(letter: u8, block: u64) -> Value {
 #[tokio::test]
 async fn events_of_before_and_after_the_agents_start_are_told() {
     let mut publisher = Publisher::start(TOPIC, 0, 0).await;
-    publisher.publish(json!([stored(b'a')])).await;
+    publisher.publish(&json!([stored(b'a')])).await;
     let sources = json!({"0": {"enable_kv_cache_events": true, "publisher": "zmq",
         "endpoint": format!("tcp://*:{}", publisher.live_port),
         "replay_endpoint": format!("tcp://*:{}", publisher.replay_port), "topic": TOPIC}});
@@ -138,7 +138,7 @@ async fn events_of_before_and_after_the_agents_start_are_told() {
     engine.publishes(&sources);
     let mut stand = Stand::with(publisher, engine, "").await;
     stand.until("", "a").await;
-    stand.publisher.publish(json!([stored(b'b'), removed(b'a', 3)])).await;
+    stand.publisher.publish(&json!([stored(b'b'), removed(b'a', 3)])).await;
     let partly = stand.hashes("ab").len() - 1;
     stand
         .reader
@@ -146,7 +146,7 @@ async fn events_of_before_and_after_the_agents_start_are_told() {
         .await;
     let tokens: BTreeSet<u32> = stand.reader.get("a").unwrap().blocks.values().copied().collect();
     assert_eq!(tokens, BTreeSet::from([128, 256]), "tokens before each block's end");
-    stand.publisher.publish(json!([{"type": "AllBlocksCleared"}, stored(b'c')])).await;
+    stand.publisher.publish(&json!([{"type": "AllBlocksCleared"}, stored(b'c')])).await;
     stand.until("ab", "c").await;
 }
 
@@ -155,12 +155,12 @@ async fn a_gap_is_filled_by_a_replay_of_either_layout_and_nothing_is_void() {
     for without_topic in [false, true] {
         let mut stand = Stand::new().await;
         stand.publisher.replays.lock().unwrap().without_topic = without_topic;
-        stand.publisher.publish(json!([stored(b'a')])).await;
+        stand.publisher.publish(&json!([stored(b'a')])).await;
         stand.until("", "a").await;
         let (before, asked) = (stand.generation(), stand.publisher.asked());
-        stand.publisher.lose(json!([stored(b'b'), removed(b'a', 3), removed(b'a', 2)]));
-        stand.publisher.lose(json!([removed(b'a', 1), removed(b'a', 0)]));
-        stand.publisher.publish(json!([stored(b'c')])).await;
+        stand.publisher.lose(&json!([stored(b'b'), removed(b'a', 3), removed(b'a', 2)]));
+        stand.publisher.lose(&json!([removed(b'a', 1), removed(b'a', 0)]));
+        stand.publisher.publish(&json!([stored(b'c')])).await;
         stand.until("ab", "bc").await;
         assert_eq!(stand.generation(), before);
         assert!(stand.publisher.asked() > asked);
@@ -170,12 +170,12 @@ async fn a_gap_is_filled_by_a_replay_of_either_layout_and_nothing_is_void() {
 #[tokio::test]
 async fn a_hole_in_the_replay_voids_what_was_held() {
     let mut stand = Stand::new().await;
-    stand.publisher.publish(json!([stored(b'a')])).await;
+    stand.publisher.publish(&json!([stored(b'a')])).await;
     stand.until("", "a").await;
     let before = stand.generation();
-    let lost = stand.publisher.lose(json!([removed(b'a', 0)]));
+    let lost = stand.publisher.lose(&json!([removed(b'a', 0)]));
     stand.publisher.replays.lock().unwrap().holes.insert(lost);
-    stand.publisher.publish(json!([stored(b'b')])).await;
+    stand.publisher.publish(&json!([stored(b'b')])).await;
     stand.until("a", "b").await;
     assert_ne!(stand.generation(), before);
     let voided = "warmroute_agent_kv_voids_total{endpoint=\"default/a\",cause=\"replay_hole\"} 1";
@@ -185,25 +185,25 @@ async fn a_hole_in_the_replay_voids_what_was_held() {
 #[tokio::test]
 async fn a_replay_that_lost_what_is_missing_voids_what_was_held() {
     let mut stand = Stand::new().await;
-    stand.publisher.publish(json!([stored(b'a')])).await;
+    stand.publisher.publish(&json!([stored(b'a')])).await;
     stand.until("", "a").await;
-    let lost = stand.publisher.lose(json!([removed(b'a', 0)]));
+    let lost = stand.publisher.lose(&json!([removed(b'a', 0)]));
     stand.publisher.replays.lock().unwrap().first = lost + 1;
-    stand.publisher.publish(json!([stored(b'b')])).await;
+    stand.publisher.publish(&json!([stored(b'b')])).await;
     stand.until("a", "b").await;
 }
 
 #[tokio::test]
 async fn an_engine_that_restarts_begins_cold_even_if_it_passed_our_number() {
     let mut stand = Stand::new().await;
-    stand.publisher.publish(json!([stored(b'a')])).await;
+    stand.publisher.publish(&json!([stored(b'a')])).await;
     stand.until("", "a").await;
     let before = stand.generation();
     stand.publisher = stand.publisher.restart(TOPIC).await;
     for _ in 0..50 {
-        stand.publisher.lose(json!([]));
+        stand.publisher.lose(&json!([]));
     }
-    stand.publisher.lose(json!([stored(b'b')]));
+    stand.publisher.lose(&json!([stored(b'b')]));
     stand.until("a", "b").await;
     assert_ne!(stand.generation(), before);
 }
@@ -211,14 +211,14 @@ async fn an_engine_that_restarts_begins_cold_even_if_it_passed_our_number() {
 #[tokio::test]
 async fn a_publisher_that_stays_away_is_not_precise_until_it_is_back() {
     let mut stand = Stand::new().await;
-    stand.publisher.publish(json!([stored(b'a')])).await;
+    stand.publisher.publish(&json!([stored(b'a')])).await;
     stand.until("", "a").await;
     let (live, replay) = (stand.publisher.live_port, stand.publisher.replay_port);
     stand.publisher.stop().await;
     stand.reader.until("not precise", |r| !r.get("a").unwrap().record.precise).await;
     assert!(stand.reader.get("a").unwrap().blocks.is_empty());
     stand.publisher = Publisher::start(TOPIC, live, replay).await;
-    stand.publisher.publish(json!([stored(b'b')])).await;
+    stand.publisher.publish(&json!([stored(b'b')])).await;
     let precise = |r: &Reader| r.get("a").unwrap().record.precise;
     stand.reader.until("precise again", precise).await;
     stand.until("", "b").await;
@@ -227,7 +227,7 @@ async fn a_publisher_that_stays_away_is_not_precise_until_it_is_back() {
 #[tokio::test]
 async fn another_pod_at_the_same_address_holds_nothing_of_its_predecessor() {
     let mut stand = Stand::new().await;
-    stand.publisher.publish(json!([stored(b'a')])).await;
+    stand.publisher.publish(&json!([stored(b'a')])).await;
     stand.until("", "a").await;
     stand.publisher = stand.publisher.restart(TOPIC).await;
     stand.engine.set(good(20, 0));
@@ -240,7 +240,7 @@ async fn another_pod_at_the_same_address_holds_nothing_of_its_predecessor() {
         let row = r.get("b");
         assert!(row.is_none_or(|row| row.blocks.keys().all(|(_, hash)| !old.contains(hash))));
     };
-    stand.publisher.publish(json!([stored(b'b')])).await;
+    stand.publisher.publish(&json!([stored(b'b')])).await;
     let new = stand.hashes("b").len();
     let warm = |r: &Reader| r.get("b").is_some_and(|row| row.blocks.len() == new);
     stand.reader.until_with("b's own blocks", cold, warm).await;
@@ -251,7 +251,7 @@ async fn another_pod_at_the_same_address_holds_nothing_of_its_predecessor() {
 #[tokio::test]
 async fn a_publisher_of_other_topics_is_not_followed_though_its_replay_brings_everything() {
     let mut publisher = Publisher::start("", 0, 0).await;
-    publisher.publish(json!([stored(b'a')])).await;
+    publisher.publish(&json!([stored(b'a')])).await;
     let (live, replay) = (publisher.live_port, publisher.replay_port);
     let engine = Engine::up(good(10, 0)).await;
     let folder = Folder::new();

@@ -59,13 +59,12 @@ impl Publisher {
     pub(crate) async fn stop(mut self) {
         self.router.abort();
         let _ = (&mut self.router).await;
-        for error in self.live.unbind_all().await {
-            panic!("{error}");
-        }
+        let errors = self.live.unbind_all().await;
+        assert!(errors.is_empty(), "{errors:?}");
     }
 
     /// A batch that reaches its subscribers.
-    pub(crate) async fn publish(&mut self, events: Value) {
+    pub(crate) async fn publish(&mut self, events: &Value) {
         let seq = self.lose(events);
         let payload = self.log.lock().unwrap()[usize::try_from(seq).unwrap()].clone();
         let seq = Bytes::copy_from_slice(&seq.to_be_bytes());
@@ -74,7 +73,7 @@ impl Publisher {
     }
 
     /// A batch that is dropped on its way. Returns its number.
-    pub(crate) fn lose(&mut self, events: Value) -> u64 {
+    pub(crate) fn lose(&mut self, events: &Value) -> u64 {
         let mut log = self.log.lock().unwrap();
         let seq = u64::try_from(log.len()).unwrap();
         // Its time tells batches of the same content apart, as a real engine's does.
