@@ -49,6 +49,26 @@ pub struct Prompt {
     pub bytes: u64,
 }
 
+impl Prompt {
+    /// What the endpoint's engine can cache of a rendered prompt: it keeps whole blocks of its own, so what lies in
+    /// the last, unfinished one is never told. Of the approximate stream, all.
+    fn cacheable(&self, endpoint: &EndpointState) -> &[u64] {
+        if self.stream == 0 || !endpoint.record.precise {
+            return &self.chain;
+        }
+        let unfinished = endpoint.record.block_tokens.saturating_sub(1);
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
+        let unfinished = (unfinished as f32 * endpoint.bytes_per_token) as u64;
+        let blocks = self.bytes.saturating_sub(unfinished) / BLOCK_BYTES as u64;
+        let blocks = usize::try_from(blocks).unwrap_or(usize::MAX).min(self.chain.len());
+        self.chain.get(..blocks).unwrap_or_default()
+    }
+}
+
 /// What became of a request for an endpoint.
 #[derive(Debug)]
 pub enum Choice {
@@ -83,6 +103,8 @@ struct Place {
     expected: Option<Column>,
     /// Leading blocks that need not be remembered.
     known: usize,
+    /// Leading blocks that the engine can cache.
+    cacheable: usize,
 }
 
 impl Place {
@@ -94,7 +116,13 @@ impl Place {
             expected: told.then_some(columns.expected),
             // What stands for events is told anew each time: the order of use decides what is dropped.
             known: if told { belief.held } else { 0 },
+            cacheable: prompt.cacheable(endpoint).len(),
         }
+    }
+
+    /// What is to be remembered of the prompt's chain.
+    fn news<'a>(&self, prompt: &'a Prompt) -> Option<&'a [u64]> {
+        prompt.chain.get(self.known..self.cacheable)
     }
 }
 
@@ -192,12 +220,12 @@ impl VmState {
             }
             let pick = pick(&self.profile, &candidates, prompt.chain.len(), random)?;
             let belief = belief_in(&pick, &beliefs)?;
-            let new_there = pick.matched_blocks < prompt.chain.len();
-            let column = replica.roster.get(*pick.ranked.first()?)?.columns.held;
+            let endpoint = replica.roster.get(*pick.ranked.first()?)?;
+            let cacheable = prompt.cacheable(endpoint);
+            let new_there = pick.matched_blocks < cacheable.len();
+            let intent = || Intent::new(endpoint.columns.held, now_ms, cacheable);
             chosen = Some((pick, belief));
-            if !new_there
-                || intents.add(store, &self.keys, Intent::new(column, now_ms, &prompt.chain))
-            {
+            if !new_there || intents.add(store, &self.keys, intent()) {
                 break;
             }
         }
@@ -216,7 +244,7 @@ impl VmState {
         if prompt.chain.len() > room {
             return None;
         }
-        let chain = prompt.chain.get(place.known..).filter(|chain| !chain.is_empty())?;
+        let chain = place.news(prompt).filter(|chain| !chain.is_empty())?;
         let hashes = HashList::Slice(chain);
         let message = match place.expected {
             Some(_) => {
@@ -256,9 +284,9 @@ impl VmState {
         answered: bool,
         now_ms: u64,
     ) -> Option<Vec<u8>> {
-        let chain = core::mem::take(&mut routed.prompt.chain);
-        routed.place.expected?;
-        let last = *chain.get(routed.place.known..)?.last()?;
+        let last = routed.place.news(&routed.prompt).and_then(<[u64]>::last).copied();
+        routed.prompt.chain = Vec::new();
+        let (_, last) = routed.place.expected.zip(last)?;
         let message = Message::Settled { column: routed.place.held, last, answered };
         (!self.applies(&message, now_ms)).then(|| message.encode())
     }
@@ -307,10 +335,13 @@ impl VmState {
 
     /// Takes what was new to the endpoint out of its share again.
     fn unlearn(&mut self, routed: &Routed, now_ms: u64) -> Option<Vec<u8>> {
-        let Place { held, expected, known } = routed.place;
+        let Place { held, expected, cacheable, .. } = routed.place;
         // What is expected is taken back by whoever counts who else expects it.
-        let known = if expected.is_some() { known } else { routed.belief.blocks };
-        let new_there = routed.prompt.chain.get(known..).unwrap_or_default();
+        let new_there = match expected {
+            Some(_) => routed.place.news(&routed.prompt),
+            None => routed.prompt.chain.get(routed.belief.blocks..cacheable),
+        };
+        let new_there = new_there.unwrap_or_default();
         if new_there.is_empty() {
             return None;
         }

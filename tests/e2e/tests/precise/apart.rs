@@ -19,7 +19,7 @@ async fn adapters_and_salts_never_match_each_other() -> Result<()> {
         json!({"model": "lora-a", "cache_salt": "tenant-a"}),
     ];
     for (n, fields) in variants.iter().enumerate() {
-        let variant = Conversation { fields: fields.clone(), ..conversation.clone() };
+        let variant = conversation.with(fields);
         let first = ask(&stack, &format!("first-{n}"), &variant.body()).await?;
         // All the others' prefixes are there, and none of them is its own.
         assert_eq!((first.believed(), first.cached), (0, 0), "{fields}: {:?}", first.log);

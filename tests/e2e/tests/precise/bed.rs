@@ -64,7 +64,7 @@ pub(crate) async fn ask(stack: &Stack, id: &str, body: &Value) -> Result<Outcome
 pub(crate) struct Conversation {
     messages: Vec<Value>,
     /// Other fields of its requests.
-    pub(crate) fields: Value,
+    fields: Value,
     reply_tokens: u32,
 }
 
@@ -76,6 +76,11 @@ impl Conversation {
             json!({"role": "user", "content": fresh_text(bytes)}),
         ];
         Self { messages, fields: json!({}), reply_tokens }
+    }
+
+    /// The same with these other fields in its requests.
+    pub(crate) fn with(&self, fields: &Value) -> Self {
+        Self { fields: fields.clone(), ..self.clone() }
     }
 
     /// The next request's body.

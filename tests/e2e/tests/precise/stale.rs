@@ -1,6 +1,6 @@
 //! What was true once: after a restart, a loss, a clear or another engine at the same address no pick may rest on it.
 
-use crate::bed::{Conversation, Outcome, ask};
+use crate::bed::{BLOCK, Conversation, Outcome, ask};
 use anyhow::{Context as _, Result};
 use e2e::{Setup, Stack};
 use serde_json::{Value, json};
@@ -57,7 +57,8 @@ impl Told {
     /// Nothing is believed of the conversation any more, and nothing is.
     async fn assert_cold(&self, id: &str) -> Result<()> {
         let after = ask(&self.stack, id, &self.conversation.body()).await?;
-        assert_eq!((after.believed(), after.cached), (0, 0), "{:?}", after.log);
+        // What all prompts begin with may have been computed again by another one.
+        assert!(after.believed() <= after.cached && after.cached <= BLOCK, "{:?}", after.log);
         // It is learned anew, from events.
         self.conversation.told(&self.stack, &format!("{id}-again")).await?.assert_exact();
         Ok(())
@@ -157,11 +158,11 @@ async fn a_restarted_agent_knows_it_again() -> Result<()> {
 /// What is evicted is known to be gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evicted_prompt_is_not_believed_held() -> Result<()> {
-    let small = ["--num-blocks", "300", "--max-model-len", "4000"];
+    let small = ["--num-blocks", "300", "--max-model-len", "4700"];
     let told = told(one().simulator(&small)).await?;
     for n in 0..4 {
         // Once it is told, so is what was evicted for it.
-        let filler = Conversation::new(6000, 1);
+        let filler = Conversation::new(4000, 1);
         filler.told(&told.stack, &format!("filler-{n}")).await?;
     }
     let after = ask(&told.stack, "evicted", &told.conversation.body()).await?;

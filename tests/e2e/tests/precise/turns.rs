@@ -54,7 +54,9 @@ async fn completions_are_known_as_well() -> Result<()> {
         let n = tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let id = format!("completion-{n}");
         let body = json!({"model": e2e::stack::MODEL, "prompt": &prompt, "max_tokens": 1});
-        let request = Request::post("/v1/completions", body.to_string().into()).id(&id);
+        let request = Request::post("/v1/completions", body.to_string().into())
+            .header("content-type", "application/json")
+            .id(&id);
         let answer = send(stack.listen(), &request).await.ok()?;
         let cached = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64()?;
         let log = stack.access(&id).await.ok()?;

@@ -9,6 +9,9 @@ use warmroute_shared_state::model::ModelRecord;
 
 const STREAM: u64 = 7;
 
+/// Bytes of prompts beyond their whole blocks: as many as the engine's unfinished block may have.
+const UNFINISHED: u64 = 15 * 4;
+
 fn precise(n: u16, generation: u64) -> EndpointRecord {
     EndpointRecord { precise: true, generation, ..record(n) }
 }
@@ -52,7 +55,7 @@ impl Envoy {
     }
 
     fn choose(&mut self, worker: usize, chain: &[u64]) -> Routed {
-        let bytes = chain.len() as u64 * 128 + 1;
+        let bytes = chain.len() as u64 * 128 + UNFINISHED;
         let prompt = Prompt { stream: STREAM, chain: chain.to_vec(), bytes, ..Prompt::default() };
         let (choice, message) =
             self.vms[worker].choose(&self.store, |_, _| prompt, self.now, &mut || 5);
@@ -82,7 +85,7 @@ impl Envoy {
 
     /// Kind, blocks and tokens of a belief that rests on nothing of this call.
     fn believed(&mut self, worker: usize, chain: &[u64]) -> (BeliefKind, usize, u64) {
-        let bytes = chain.len() as u64 * 128 + 1;
+        let bytes = chain.len() as u64 * 128 + UNFINISHED;
         let prompt = Prompt { stream: STREAM, chain: chain.to_vec(), bytes, ..Prompt::default() };
         self.vms[worker].refresh(&self.store);
         let replica = &self.vms[worker].follower.replica;
@@ -162,6 +165,16 @@ crate::tests! {
             vm.refresh(&envoy.store);
             assert!(vm.follower.replica.table.is_empty());
         }
+    }
+
+    fn the_engines_unfinished_block_is_not_expected() {
+        let mut envoy = Envoy::new(1);
+        let chain = chain(1, 6);
+        let bytes = 6 * 128 + UNFINISHED - 1;
+        let prompt = Prompt { stream: STREAM, chain: chain.clone(), bytes, ..Prompt::default() };
+        let (_, message) = envoy.vms[1].choose(&envoy.store, |_, _| prompt, NOW, &mut || 5);
+        envoy.tell(message);
+        assert_eq!(envoy.believed(2, &chain).1, 5);
     }
 
     fn what_was_refused_is_not_expected() {
