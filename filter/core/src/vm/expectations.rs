@@ -1,10 +1,10 @@
 //! What our picks will make precise endpoints hold, until events tell it: so that siblings in a burst
 //! land together. Only the applier keeps this.
 //!
-//! A pick enters the blocks that its endpoint lacks into the endpoint's *expected* column. They stay until
-//! shortly after the answer began (the prompt is computed then, and its events are on their way), and go whether
-//! events came or not: what events told stands in the *held* column by itself. Of each model it is counted how
-//! often they came; if seldom, its rendered bytes are not what the engine computes.
+//! A pick enters the blocks that its endpoint lacks into the endpoint's *expected* column. Each stays until an event
+//! tells of it, or until shortly after the answer began: the prompt is computed then, and its events are on their
+//! way. Of each model it is counted how often they came; if seldom, its rendered bytes are not what the engine
+//! computes.
 
 use crate::prefix_table::PrefixTable;
 use core::hash::{BuildHasherDefault, Hasher};
@@ -177,6 +177,17 @@ impl Expectations {
         self.due.insert((deadline, number));
     }
 
+    /// An event told that the endpoint holds this block. Whether it was expected: then it is to be taken out of
+    /// the column.
+    pub(super) fn told(&mut self, column: Column, hash: u64) -> bool {
+        self.uses.remove(&(column, hash)).is_some()
+    }
+
+    /// Whether nothing is expected of anybody.
+    pub(super) fn is_empty(&self) -> bool {
+        self.uses.is_empty()
+    }
+
     /// The prompt did not get there after all. Returns what to take out of the column.
     pub(super) fn forget(&mut self, column: Column, last: u64) -> Vec<u64> {
         let Some(number) = self.by_last.get(&(column, last)).copied() else { return Vec::new() };
@@ -203,7 +214,8 @@ impl Expectations {
             }
         }
         if let Some(last) = expectation.chain.last()
-            && !self.uses.contains_key(&(column, *last))
+            && let Some(number) = self.by_last.get(&(column, *last))
+            && !self.by_number.contains_key(number)
         {
             self.by_last.remove(&(column, *last));
         }
@@ -229,8 +241,11 @@ impl Expectations {
             let Columns { held, expected, .. } = expectation.columns;
             let live = is_live(expected);
             if live && expectation.answered && expectation.chain.len() >= MIN_BLOCKS {
-                let confirmed =
-                    expectation.chain.first().is_some_and(|first| table.holds(held, *first));
+                // Told meanwhile, though it may be evicted again by now.
+                let told = |first: &u64| {
+                    !self.uses.contains_key(&(expected, *first)) || table.holds(held, *first)
+                };
+                let confirmed = expectation.chain.first().is_some_and(told);
                 self.judge(expectation.stream, confirmed, &mut settled);
             }
             let unused = self.release(&expectation);
@@ -300,6 +315,18 @@ mod tests {
             assert_eq!(all.expect(COLUMNS, 5, &[0, 1, 2, 4], 30_000), [0]);
             assert_eq!(due(&mut all, &table, 60_000).evict, [(Column(1), vec![0, 1, 2, 4])]);
             assert!(all.uses.is_empty() && all.by_last.is_empty() && all.hashes == 0);
+        }
+
+        fn what_was_told_is_expected_no_longer_and_counts_even_if_evicted_since() {
+            let (mut all, table) = (Expectations::default(), PrefixTable::default());
+            all.expect(COLUMNS, 5, &[1, 2, 3], 0);
+            all.settle(Column(1), 3, true, 0);
+            assert!(all.told(Column(1), 1) && all.told(Column(1), 2));
+            assert!(!all.told(Column(1), 2) && !all.told(Column(0), 3));
+            let settled = due(&mut all, &table, 2000);
+            assert_eq!(settled.evict, [(Column(1), vec![3])]);
+            assert_eq!((settled.confirmed, settled.unconfirmed), (1, 0));
+            assert!(all.is_empty() && all.by_last.is_empty() && all.hashes == 0);
         }
 
         fn what_never_got_there_is_forgotten_at_once() {

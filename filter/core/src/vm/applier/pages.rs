@@ -134,6 +134,16 @@ impl Applier {
             let blocks = BlockList::Slice(blocks);
             self.tell(follower, &TableOp::Store { column, blocks });
         }
+        let expected = follower.replica.roster.get(id).map(|e| e.columns.expected);
+        if let Some(expected) = expected
+            && tier == Tier::Device
+            && !self.expectations.is_empty()
+        {
+            let hashes = blocks.iter().map(|block| block.hash);
+            let told: Vec<u64> =
+                hashes.filter(|hash| self.expectations.told(expected, *hash)).collect();
+            self.evict(follower, expected, &told);
+        }
     }
 
     fn put_model(&mut self, follower: &mut Follower, record: &ModelRecord) {

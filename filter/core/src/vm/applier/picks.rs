@@ -70,6 +70,10 @@ impl Applier {
         if columns.held != column || columns.expected == Column::NONE {
             return;
         }
+        // Events may have come before this message.
+        let table = &follower.replica.table;
+        let told = chain.iter().take_while(|hash| table.holds(column, **hash)).count();
+        let chain = chain.get(told..).unwrap_or_default();
         let news = self.expectations.expect(columns, stream, chain, now_ms);
         for hashes in news.chunks(HASHES_PER_OP) {
             let hashes = HashList::Slice(hashes);

@@ -144,6 +144,10 @@ crate::tests! {
         envoy.answer(2, second);
         envoy.delta(vec![store(n, Tier::Device, &chain[..5])]);
         assert_eq!(envoy.believed(1, &chain), (BeliefKind::Expected, 6, 192));
+        let hashes: Arc<[u64]> = chain[3..5].into();
+        envoy.delta(vec![AgentOp::Evict { id: record(n).id, tier: Tier::Device, at_ms: NOW, hashes }]);
+        assert_eq!(envoy.believed(1, &chain), (BeliefKind::Events, 3, 96), "what was told is told to be gone");
+        envoy.delta(vec![store(n, Tier::Device, &chain[..5])]);
         envoy.tick(2000);
         assert_eq!(envoy.believed(1, &chain), (BeliefKind::Events, 5, 160));
         assert_eq!(envoy.vms[0].expectation_counts().confirmed, 1);
