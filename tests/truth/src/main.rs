@@ -115,6 +115,9 @@ async fn run(args: &Args) -> Result<bool> {
     for one in verdict::false_hits(&outcome.observations, DELAY_MS).take(10) {
         eprintln!("false hit: {one:?}");
     }
+    let lines: Vec<String> =
+        outcome.observations.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    std::fs::write(dir.join("observations.jsonl"), lines.join("\n"))?;
     let name = match source {
         Source::Sim => "target/report/truth.json",
         Source::Vllm => "target/report/truth-vllm.json",
@@ -165,6 +168,7 @@ async fn simulated(args: &Args, programs: &Programs, dir: &Path) -> Result<Outco
         turns: 6,
         model: served.model.clone(),
         adapters: served.adapters.clone(),
+        tools: true,
         system_words: (80, 500),
         user_words: (10, 120),
         answer_tokens: (8, 80),
@@ -238,6 +242,8 @@ async fn real(args: &Args, programs: &Programs, dir: &Path, engine: &str) -> Res
         turns: 4,
         model: served.model.clone(),
         adapters: served.adapters.clone(),
+        // The engine would refuse them without a parser of tool calls.
+        tools: false,
         system_words: (60, 250),
         user_words: (10, 60),
         answer_tokens: (8, 48),

@@ -68,7 +68,7 @@ pub async fn run(
                 let taken = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 let Some((number, mut conversation)) = taken else { break };
                 for turn in 0..pace.turns {
-                    let Some(ask) = conversation.ask() else { break };
+                    let Some(ask) = conversation.ask()? else { break };
                     let request = format!("{label}-{number}-{turn}");
                     let (text, facts) = send(listen, &ask, request, rendering).await?;
                     conversation.answered(text);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const BYTE_BLOCK: f64 = 128.0;
 
 /// What a belief rests on, in the filter's own words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The endpoint is believed to hold nothing of the prompt.
@@ -30,7 +30,7 @@ impl Kind {
 }
 
 /// Why the engine lacked the first block after those it held; as the simulator tells.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lack {
     /// It never held it, or not lately.
@@ -45,7 +45,7 @@ pub enum Lack {
 }
 
 /// One request: what was believed of the picked endpoint, and what was so.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Observation {
     /// Its `x-request-id`.
     pub request: String,

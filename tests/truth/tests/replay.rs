@@ -44,6 +44,7 @@ async fn engines_and_clients_tell_the_same_of_every_request() {
         turns: 4,
         model: "tiny".to_owned(),
         adapters: vec!["lora-a".to_owned()],
+        tools: true,
         system_words: (80, 300),
         user_words: (10, 60),
         answer_tokens: (20, 40),

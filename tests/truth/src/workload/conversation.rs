@@ -1,6 +1,8 @@
 //! One conversation: what it sends next, given what it was answered.
 
+use anyhow::Result;
 use engine_sim::tokens::template::{self, Message};
+use engine_sim::tokens::tools;
 use serde_json::{Value, json};
 
 /// Which API it speaks.
@@ -21,6 +23,8 @@ pub struct Plan {
     pub model: String,
     /// Cache salt.
     pub salt: Option<String>,
+    /// `tools` of a chat.
+    pub tools: Option<Value>,
     /// System message, or beginning of the document; shared with others.
     pub system: String,
     /// What the user says, turn by turn, and how long the answer may be.
@@ -61,8 +65,13 @@ impl Conversation {
     }
 
     /// The next request; none after the last turn.
-    pub fn ask(&mut self) -> Option<Ask> {
-        let (text, answer) = self.plan.turns.get(self.asked)?.clone();
+    ///
+    /// # Errors
+    /// When its tools cannot be rendered.
+    pub fn ask(&mut self) -> Result<Option<Ask>> {
+        let Some((text, answer)) = self.plan.turns.get(self.asked).cloned() else {
+            return Ok(None);
+        };
         self.asked += 1;
         self.said.push(("user", text));
         let mut body = json!({ "model": self.plan.model, "max_tokens": answer });
@@ -82,7 +91,15 @@ impl Conversation {
                     .iter()
                     .map(|(role, content)| Message::new(*role, content.as_str()))
                     .collect();
-                ("/v1/chat/completions", template::render(&messages, true))
+                let rendered = match &self.plan.tools {
+                    None => template::render(&messages, true),
+                    Some(offered) => {
+                        body["tools"] = offered.clone();
+                        let calls = vec![None; messages.len()];
+                        tools::render(&messages, &calls, Some(&offered.to_string()), true)?
+                    }
+                };
+                ("/v1/chat/completions", rendered)
             }
             Api::Completion => {
                 let texts: Vec<&str> = self.said.iter().map(|(_, text)| text.as_str()).collect();
@@ -91,7 +108,7 @@ impl Conversation {
                 ("/v1/completions", prompt)
             }
         };
-        Some(Ask { path, body, rendered })
+        Ok(Some(Ask { path, body, rendered }))
     }
 
     /// Takes in the answer, which the next request will repeat.
@@ -109,6 +126,7 @@ mod tests {
             api,
             model: "m".to_owned(),
             salt: Some("s".to_owned()),
+            tools: None,
             system: "sys".to_owned(),
             turns: vec![("one".to_owned(), 4), ("two".to_owned(), 5)],
         }
@@ -117,9 +135,9 @@ mod tests {
     #[test]
     fn each_turn_repeats_what_was_said() {
         let mut talk = Conversation::new(plan(Api::Chat));
-        let first = talk.ask().unwrap();
+        let first = talk.ask().unwrap().unwrap();
         talk.answered(" yes".to_owned());
-        let second = talk.ask().unwrap();
+        let second = talk.ask().unwrap().unwrap();
         let opening = first.rendered.strip_suffix("<|im_start|>assistant\n").unwrap();
         let expected = format!(
             "{opening}<|im_start|>assistant\n yes<|im_end|>\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n"
@@ -130,19 +148,29 @@ mod tests {
             (&second.body["cache_salt"], &second.body["max_tokens"]),
             (&json!("s"), &json!(5))
         );
-        assert_eq!((talk.ask(), talk.left()), (None, 0));
+        assert_eq!((talk.ask().unwrap(), talk.left()), (None, 0));
     }
 
     #[test]
     fn a_completion_grows_one_text() {
         let mut talk = Conversation::new(plan(Api::Completion));
-        let first = talk.ask().unwrap();
+        let first = talk.ask().unwrap().unwrap();
         talk.answered(" yes".to_owned());
-        let second = talk.ask().unwrap();
+        let second = talk.ask().unwrap().unwrap();
         assert_eq!(
             (first.path, first.body["prompt"].as_str()),
             ("/v1/completions", Some("sys\none"))
         );
         assert_eq!(second.rendered, "sys\none\n yes\ntwo");
+    }
+
+    #[test]
+    fn tools_are_sent_and_rendered_before_the_system_message() {
+        let tools = json!([{"type": "function", "function": {"name": "look", "parameters": {}}}]);
+        let mut talk = Conversation::new(Plan { tools: Some(tools.clone()), ..plan(Api::Chat) });
+        let ask = talk.ask().unwrap().unwrap();
+        assert_eq!(ask.body["tools"], tools);
+        assert!(ask.rendered.starts_with("<|im_start|>system\n# Tools\n{"), "{}", ask.rendered);
+        assert!(ask.rendered.contains("<|im_end|>\n<|im_start|>system\nsys<|im_end|>"));
     }
 }

@@ -5,6 +5,7 @@ pub mod conversation;
 pub mod text;
 
 use conversation::{Api, Plan};
+use serde_json::{Value, json};
 use text::Style;
 
 /// What the conversations are to be like.
@@ -18,6 +19,8 @@ pub struct Shape {
     pub model: String,
     /// Served names of adapters; may be empty.
     pub adapters: Vec<String>,
+    /// Whether some chats offer tools.
+    pub tools: bool,
     /// System prompts that are shared: words in the shortest and in the longest.
     pub system_words: (usize, usize),
     /// Words that a user says in a turn: fewest and most.
@@ -31,6 +34,23 @@ const SYSTEMS: usize = 6;
 
 /// Tenants with a cache salt of their own.
 const SALTS: usize = 3;
+
+/// Tools as clients send them: keys in another order than the engine renders them, one that it drops.
+fn offered(random: &mut fastrand::Rng) -> Value {
+    let tool = |name: &str, about: &str| {
+        json!({"function": {
+            "parameters": {"type": "object", "properties": {
+                "place": {"type": "string", "description": "Où? – e.g. \"Kraków\" & <co>"},
+                "days": {"type": "integer"}}, "required": ["place"]},
+            "description": about, "name": name, "unknown": true,
+        }, "type": "function"})
+    };
+    let mut tools = vec![tool("weather", "Tells the weather.")];
+    if random.bool() {
+        tools.push(tool("tickets", "Sells tickets to a place."));
+    }
+    Value::Array(tools)
+}
 
 /// Plans every conversation from a seed.
 #[must_use]
@@ -51,6 +71,8 @@ pub fn plan(shape: &Shape, seed: u64) -> Vec<Plan> {
             };
             let salt = (random.u8(..100) < 20).then(|| format!("tenant-{}", random.usize(..SALTS)));
             let api = if random.u8(..100) < 12 { Api::Completion } else { Api::Chat };
+            let with_tools = shape.tools && api == Api::Chat && random.u8(..100) < 15;
+            let tools = with_tools.then(|| offered(&mut random));
             let style = Style::any(&mut random);
             let turns = (0..shape.turns)
                 .map(|_| {
@@ -60,7 +82,7 @@ pub fn plan(shape: &Shape, seed: u64) -> Vec<Plan> {
                 })
                 .collect();
             let system = random.choice(&systems).cloned().unwrap_or_default();
-            Plan { api, model: model.clone(), salt, system, turns }
+            Plan { api, model: model.clone(), salt, tools, system, turns }
         })
         .collect()
 }
@@ -76,6 +98,7 @@ mod tests {
             turns: 3,
             model: "m".to_owned(),
             adapters: vec!["lora-a".to_owned(), "lora-b".to_owned()],
+            tools: true,
             system_words: (10, 20),
             user_words: (1, 9),
             answer_tokens: (1, 3),
@@ -87,6 +110,7 @@ mod tests {
         for (what, count) in [
             ("completions", count(&|one| one.api == Api::Completion)),
             ("salts", count(&|one| one.salt.is_some())),
+            ("tools", count(&|one| one.tools.is_some())),
             ("lora-a", count(&|one| one.model == "lora-a")),
             ("lora-b", count(&|one| one.model == "lora-b")),
             ("one system prompt", count(&|one| one.system == plans[0].system)),
