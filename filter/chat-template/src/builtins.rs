@@ -5,6 +5,7 @@
 
 use crate::methods;
 use crate::python_json::{Style, dumps};
+use crate::shortening::MARK;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value, filters, functions, tests};
 use std::borrow::Cow;
@@ -23,11 +24,10 @@ macro_rules! named {
 
 named!(FILTERS, add_filters, add_filter, {
     "capitalize" => filters::capitalize,
-    "count" => filters::length,
+    "count" => length,
     "d" => filters::default,
     "default" => filters::default,
     "dictsort" => filters::dictsort,
-    "e" => filters::safe,
     "first" => filters::first,
     "float" => filters::float,
     "indent" => filters::indent,
@@ -35,7 +35,7 @@ named!(FILTERS, add_filters, add_filter, {
     "items" => filters::items,
     "join" => filters::join,
     "last" => filters::last,
-    "length" => filters::length,
+    "length" => length,
     "list" => filters::list,
     "lower" => filters::lower,
     "map" => filters::map,
@@ -90,6 +90,14 @@ pub(crate) fn add_functions(environment: &mut Environment<'static>) {
     environment.add_function("range", functions::range);
 }
 
+/// The length, but of a shortened text.
+fn length(value: &Value) -> Result<usize, Error> {
+    if value.as_str().is_some_and(|text| text.contains(MARK)) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "a shortened text"));
+    }
+    filters::length(value)
+}
+
 /// Jinja's `trim`, with Python's idea of white space.
 fn trim(value: &Value, chars: Option<&str>) -> String {
     let text = value.as_str().map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed);
@@ -124,7 +132,10 @@ fn to_json(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Err
         style.key_separator = at(1)?;
     }
     named.assert_all_used()?;
+    // JSON would escape a shortened text's missing middle.
     dumps(value, &style)
+        .ok()
+        .filter(|json| !json.contains(MARK))
         .map(Value::from)
-        .map_err(|_| Error::new(ErrorKind::BadSerialization, "no JSON form"))
+        .ok_or_else(|| Error::new(ErrorKind::BadSerialization, "no JSON form"))
 }

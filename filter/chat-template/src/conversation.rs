@@ -21,6 +21,14 @@ pub(crate) struct Turn<'a> {
     name: Option<&'a str>,
 }
 
+impl<'a> Turn<'a> {
+    /// All its texts but the content; the reasoning, too.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = &'a str> {
+        let others = [self.reasoning, self.tool_call_id, self.name];
+        others.into_iter().flatten().chain([self.role])
+    }
+}
+
 /// A reshaped content.
 #[derive(Clone)]
 pub(crate) enum Body<'a> {

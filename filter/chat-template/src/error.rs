@@ -47,11 +47,6 @@ pub enum RenderError {
     },
     /// Rendering took more steps than a request may cost.
     TooMuchWork,
-    /// The prompt is longer than the caller's limit in bytes.
-    TooLong {
-        /// The limit.
-        limit: usize,
-    },
 }
 
 impl fmt::Display for RenderError {
@@ -62,7 +57,6 @@ impl fmt::Display for RenderError {
             Self::Raised => f.write_str("the chat template raised an exception"),
             Self::Failed { line, kind } => write!(f, "line {line} of the chat template: {kind}"),
             Self::TooMuchWork => f.write_str("the chat template takes too many steps"),
-            Self::TooLong { limit } => write!(f, "the prompt has more than {limit} bytes"),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! - `content_format`: whether a template wants contents as strings or as lists of parts, found as vLLM does;
 //! - `environment`, `builtins`, `methods`, `clock`: Jinja as `transformers` sets it up;
 //! - `python_json`: Python's `json.loads` and `json.dumps`;
+//! - `shortening`, `audit`: the quick way for long texts, and for which templates it is open;
 //! - `continuation`: `continue_final_message`;
 //! - `nfc`: the normalisation that some tokenizers apply afterwards.
 //!
@@ -29,6 +30,7 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::string_slice))]
 
+mod audit;
 mod builtins;
 mod clock;
 mod content_format;
@@ -40,6 +42,7 @@ mod methods;
 mod nfc;
 mod python_json;
 pub mod request;
+mod shortening;
 mod syntax_tree;
 pub mod template;
 #[cfg(test)]

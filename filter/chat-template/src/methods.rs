@@ -1,5 +1,6 @@
 //! Methods of Python's strings, lists and dicts that templates call.
 
+use crate::shortening::MARK;
 use minijinja::value::{ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
@@ -14,6 +15,7 @@ pub(crate) fn call(
     let Some(text) = value.as_str() else {
         return other(state, value, method, args);
     };
+    refuse_marked(text, method, args)?;
     match method {
         "strip" | "lstrip" | "rstrip" => {
             let (chars,): (Option<&str>,) = from_args(args)?;
@@ -36,6 +38,31 @@ pub(crate) fn call(
     }
 }
 
+fn is_marked(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.contains(MARK))
+}
+
+/// Refuses to look into a text of which the middle is missing (see `shortening`).
+fn refuse_marked(text: &str, method: &str, args: &[Value]) -> Result<(), Error> {
+    let looks_inside = !matches!(
+        method,
+        "strip"
+            | "lstrip"
+            | "rstrip"
+            | "split"
+            | "replace"
+            | "startswith"
+            | "endswith"
+            | "join"
+            | "format"
+    );
+    let compares = !matches!(method, "join" | "format" | "replace") && args.iter().any(is_marked);
+    if compares || looks_inside && text.contains(MARK) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "a shortened text"));
+    }
+    Ok(())
+}
+
 fn other(
     state: &mut State<'_, '_>,
     value: &Value,
@@ -43,6 +70,9 @@ fn other(
     args: &[Value],
 ) -> Result<Value, Error> {
     // `dict.get` of a key that maps to `None` gives `None`, not the default: so does pycompat.
+    if args.first().is_some_and(is_marked) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "a shortened text"));
+    }
     if value.kind() == ValueKind::Undefined {
         return Err(Error::from(ErrorKind::UndefinedError));
     }

@@ -1,11 +1,13 @@
 //! Compiling a model's template, and rendering requests with it.
 
+use crate::audit::audit;
 use crate::content_format::{ContentFormat, detect};
 use crate::continuation::Continuation;
-use crate::conversation::{json, messages_value, turns};
+use crate::conversation::{Turn, json, messages_value, turns};
 use crate::environment::{CLOCK, Raised, environment, syntax, unknown_name};
 use crate::error::{RenderError, TemplateError};
 use crate::request::ChatRequest;
+use crate::shortening::{Needles, shorten};
 use crate::tools::tools_value;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, Value};
@@ -26,6 +28,8 @@ pub struct Template {
     environment: Environment<'static>,
     special_tokens: Vec<(String, Value)>,
     format: ContentFormat,
+    /// What the quick way must look out for, where it is open.
+    needles: Option<Needles>,
     knows_developer: bool,
     merges_inline_system: bool,
     disabled_thinking_effort: &'static str,
@@ -37,6 +41,9 @@ const NAME: &str = "chat";
 /// The most messages. What a template does to a list (find its last item, say) costs no steps that are counted, and
 /// it may do it for every message.
 const MAX_MESSAGES: usize = 4096;
+
+/// The quick way is taken if it leaves out as many bytes at least.
+const WORTH_SHORTENING: usize = 4096;
 
 /// Arguments of `apply_chat_template` that a request must not set: they would change what is called, not what is
 /// rendered.
@@ -69,7 +76,7 @@ impl Template {
         }
         let text = without_generation_tags(&source.text);
         let mut environment = environment(false).map_err(|error| syntax_error(&error))?;
-        let format = inspect(&text)?;
+        let (format, needles) = inspect(&text)?;
         environment
             .add_template_owned(NAME, text.clone().into_owned())
             .map_err(|error| syntax_error(&error))?;
@@ -80,6 +87,7 @@ impl Template {
                 .map(|(name, token)| (name.clone(), Value::from(token.as_str())))
                 .collect(),
             format,
+            needles,
             knows_developer: ["\"developer\"", "'developer'"]
                 .iter()
                 .any(|name| source.text.contains(name)),
@@ -104,9 +112,10 @@ impl Template {
         self.disabled_thinking_effort
     }
 
-    /// Renders a chat: calls `out` with the prompt's bytes, in order, only if all went well.
+    /// Renders a chat: calls `out` with the prompt's bytes in order, in pieces, only if all went well.
     ///
-    /// `clock_unix_s` is what `strftime_now` shows; `limit` is the most bytes that a prompt may have.
+    /// `clock_unix_s` is what `strftime_now` shows. Of a longer prompt the first `limit` bytes are given out. Pieces
+    /// after the first begin with ASCII, so each can be normalised by itself.
     ///
     /// # Errors
     /// What cannot be rendered exactly as the engine would; see [`RenderError`].
@@ -117,9 +126,51 @@ impl Template {
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
     ) -> Result<(), RenderError> {
+        if self.render_shortened(request, clock_unix_s, limit, out) {
+            return Ok(());
+        }
+        self.render_whole(request, clock_unix_s, limit, out)
+    }
+
+    /// The same, always the plain way: what the quick one is held to.
+    ///
+    /// # Errors
+    /// As [`render_chat`](Self::render_chat).
+    #[doc(hidden)]
+    pub fn render_whole(
+        &self,
+        request: &ChatRequest<'_>,
+        clock_unix_s: u64,
+        limit: usize,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), RenderError> {
         let prompt = self.render(request, clock_unix_s, limit)?;
         out(prompt.as_bytes());
         Ok(())
+    }
+
+    /// Renders by way of shortened texts, if that is open and worth it. If not, or if anything fails, nothing was
+    /// given out.
+    #[doc(hidden)]
+    pub fn render_shortened(
+        &self,
+        request: &ChatRequest<'_>,
+        clock_unix_s: u64,
+        limit: usize,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        let Some(needles) = &self.needles else { return false };
+        if request.continue_final_message == Some(true) {
+            return false;
+        }
+        let Ok(mut turns) = self.turns(request) else { return false };
+        let in_parts = self.format == ContentFormat::Parts;
+        let Some(removed) = shorten(&mut turns, needles, in_parts) else { return false };
+        if removed.bytes < WORTH_SHORTENING {
+            return false;
+        }
+        let prompt = self.context(request, turns, clock_unix_s).and_then(|c| self.run(c, limit));
+        prompt.is_ok_and(|prompt| removed.put_into(&prompt, limit, out).is_ok())
     }
 
     fn render(
@@ -133,32 +184,48 @@ impl Template {
         if continues && adds_prompt {
             return Err(RenderError::Refused("continues a message and adds a generation prompt"));
         }
-        if request.messages.len() > MAX_MESSAGES {
-            return Err(RenderError::Unsupported("too many messages"));
-        }
-        let mut turns = turns(request, self.format, self.knows_developer)?;
+        let mut turns = self.turns(request)?;
         let continuation = if continues { Some(Continuation::mark(&mut turns)?) } else { None };
-        let mut context = self.arguments(request)?;
-        context.push(("messages".into(), messages_value(turns)));
-        context.push(("tools".into(), request.tools.map_or(Ok(Value::from(())), tools_value)?));
-        context.push(("documents".into(), documents_value(request.documents)?));
-        context.push(("add_generation_prompt".into(), Value::from(adds_prompt)));
-        context.push((CLOCK.into(), Value::from(clock_unix_s)));
-        let mut prompt = self.run(context, limit)?;
+        let mut prompt = self.run(self.context(request, turns, clock_unix_s)?, limit)?;
         if let Some(continuation) = continuation {
             continuation.cut(&mut prompt)?;
         }
         Ok(prompt)
     }
 
+    fn turns<'a>(&self, request: &ChatRequest<'a>) -> Result<Vec<Turn<'a>>, RenderError> {
+        if request.messages.len() > MAX_MESSAGES {
+            return Err(RenderError::Unsupported("too many messages"));
+        }
+        turns(request, self.format, self.knows_developer)
+    }
+
+    /// All that the template sees.
+    fn context(
+        &self,
+        request: &ChatRequest<'_>,
+        turns: Vec<Turn<'_>>,
+        clock_unix_s: u64,
+    ) -> Result<Vec<(String, Value)>, RenderError> {
+        let mut context = self.arguments(request)?;
+        context.push(("messages".into(), messages_value(turns)));
+        context.push(("tools".into(), request.tools.map_or(Ok(Value::from(())), tools_value)?));
+        context.push(("documents".into(), documents_value(request.documents)?));
+        let adds_prompt = request.add_generation_prompt.unwrap_or(true);
+        context.push(("add_generation_prompt".into(), Value::from(adds_prompt)));
+        context.push((CLOCK.into(), Value::from(clock_unix_s)));
+        Ok(context)
+    }
+
     fn run(&self, context: Vec<(String, Value)>, limit: usize) -> Result<String, RenderError> {
         let template = self.environment.get_template(NAME).map_err(|error| failure(&error))?;
-        let mut prompt = Limited { bytes: Vec::new(), limit, is_full: false };
-        let outcome = template.render_captured_to(Value::from_pairs(context), &mut prompt);
-        if prompt.is_full {
-            return Err(RenderError::TooLong { limit });
-        }
-        outcome.map_err(|error| failure(&error))?;
+        let mut prompt = Limited { bytes: Vec::new(), limit };
+        template
+            .render_captured_to(Value::from_pairs(context), &mut prompt)
+            .map_err(|error| failure(&error))?;
+        // The cut may have gone through a character.
+        let whole = core::str::from_utf8(&prompt.bytes).map_or_else(|e| e.valid_up_to(), str::len);
+        prompt.bytes.truncate(whole);
         String::from_utf8(prompt.bytes)
             .map_err(|_| RenderError::Failed { line: 0, kind: "not UTF-8" })
     }
@@ -238,8 +305,9 @@ fn documents_value(documents: Option<&[u8]>) -> Result<Value, RenderError> {
     Ok(list)
 }
 
-/// Looks through the syntax tree: whether all it names is there, and how it takes contents.
-fn inspect(text: &str) -> Result<ContentFormat, TemplateError> {
+/// Looks through the syntax tree: whether all it names is there, how it takes contents, and whether the quick way is
+/// open.
+fn inspect(text: &str) -> Result<(ContentFormat, Option<Needles>), TemplateError> {
     let tree = syntax().and_then(|syntax| minijinja::machinery::parse(text, NAME, syntax));
     let tree = tree.map_err(|error| syntax_error(&error))?;
     let tree = core::slice::from_ref(&tree);
@@ -247,7 +315,8 @@ fn inspect(text: &str) -> Result<ContentFormat, TemplateError> {
         let reason = format!("the filter or test '{name}' is not built in");
         return Err(TemplateError::Syntax { line, reason });
     }
-    Ok(detect(tree))
+    let format = detect(tree);
+    Ok((format, audit(tree, format)))
 }
 
 /// `{% generation %}` … `{% endgeneration %}` mark what a model said, for training; a `with` block has their scope.
@@ -318,20 +387,16 @@ fn failure(error: &Error) -> RenderError {
     RenderError::Failed { line, kind }
 }
 
-/// Collects at most `limit` bytes.
+/// Keeps the first `limit` bytes. The rest is rendered, too: an exception in it counts.
 struct Limited {
     bytes: Vec<u8>,
     limit: usize,
-    is_full: bool,
 }
 
 impl io::Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len().saturating_add(bytes.len()) > self.limit {
-            self.is_full = true;
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        self.bytes.extend_from_slice(bytes);
+        let room = self.limit.saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
         Ok(bytes.len())
     }
 

@@ -1,3 +1,4 @@
+use crate::shortening::MARK;
 use minijinja::Value;
 
 /// Arrays and objects that may stand inside each other, as in the filter's own scanner.
@@ -8,7 +9,8 @@ const MAX_DEPTH: usize = 128;
 pub(crate) enum JsonFault {
     /// Python raises `JSONDecodeError`, too.
     Malformed,
-    /// Python reads it, but we cannot hold it: an integer beyond 128 bits, half a surrogate pair, deep nesting.
+    /// Python reads it, but we cannot hold it: an integer beyond 128 bits, half a surrogate pair, deep nesting, or the
+    /// noncharacter that marks shortened texts.
     BeyondUs,
 }
 
@@ -183,7 +185,7 @@ impl<'a> Reader<'a> {
             match self.peek() {
                 Some(b'"') => {
                     self.advance(1);
-                    return Ok(out);
+                    return if out.contains(MARK) { Err(JsonFault::BeyondUs) } else { Ok(out) };
                 }
                 Some(b'\\') => {
                     self.advance(1);

@@ -1,6 +1,7 @@
 //! Tests of rendering: what Jinja does with a template, and what vLLM does to a request before.
 
 mod jinja;
+mod quick;
 mod requests;
 mod templates;
 

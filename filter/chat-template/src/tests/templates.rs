@@ -130,8 +130,10 @@ fn work_is_bounded() {
     ] {
         assert!(render(text, &one()).is_err(), "{text}");
     }
-    let long = "{{ 'x' * 20000 }}";
-    assert_eq!(render(long, &one()), Err(RenderError::TooLong { limit: 10_000 }));
+    let long = "é{{ 'x' * 9997 }}é{{ messages[0].content }}";
+    assert_eq!(render(long, &one()), Ok(format!("é{}", "x".repeat(9997))), "no half character");
+    let raising = format!("{long}{{{{ raise_exception('x') }}}}");
+    assert_eq!(render(&raising, &one()), Err(RenderError::Raised));
 }
 
 #[test]

@@ -1,0 +1,315 @@
+//! Whether a template's prompts can be made the quick way ([`shortening`](crate::shortening)): a look at its syntax
+//! tree for whatever could tell a shortened text from a whole one and is not caught when it runs.
+
+use crate::content_format::ContentFormat;
+use crate::shortening::{EDGE, Needles};
+use crate::syntax_tree::{Node, argument_value, walk};
+use minijinja::Value;
+use minijinja::machinery::ast::{
+    BinOpKind, Call, CallArg, CompareOpKind, Expr, Filter, GetItem, Stmt, Test,
+};
+use minijinja::value::ValueKind;
+
+/// What the template looks for in texts; `None` if it may do more with them than is safe.
+pub(crate) fn audit(template: &[Stmt<'_>], format: ContentFormat) -> Option<Needles> {
+    // Not lists, though attributes: texts by name, and what a namespace may hold.
+    let mut texts = vec!["reasoning", "reasoning_content", "text"];
+    if format == ContentFormat::Strings {
+        texts.push("content");
+    }
+    walk(template, &mut |node| {
+        if let Node::Stmt(Stmt::Set(node)) = node
+            && let Expr::GetAttr(target) = &node.target
+        {
+            texts.push(target.name);
+        }
+    });
+    let mut audit = Audit { texts, needles: Vec::new(), is_safe: true };
+    walk(template, &mut |node| {
+        let safe = match node {
+            Node::Stmt(statement) => audit.statement(statement),
+            Node::Expr(expr) => audit.expr(expr),
+        };
+        audit.is_safe &= safe.is_some();
+    });
+    if audit.is_safe { Needles::new(audit.needles) } else { None }
+}
+
+struct Audit<'s> {
+    /// Attributes that may be texts.
+    texts: Vec<&'s str>,
+    needles: Vec<String>,
+    is_safe: bool,
+}
+
+/// Lists that hold no text by themselves: loops over them meet no characters of a content.
+const LISTS: [&str; 4] = ["messages", "loop_messages", "tools", "documents"];
+
+fn is_named_list(target: &Expr<'_>) -> bool {
+    match target {
+        Expr::Var(var) => LISTS.contains(&var.id),
+        Expr::List(node) => node.items.iter().any(is_named_list),
+        Expr::Tuple(node) => node.items.iter().any(is_named_list),
+        _ => false,
+    }
+}
+
+/// The longest constant that a text may be compared with or searched for.
+const MAX_COMPARED: usize = EDGE;
+
+/// The farthest from either end that a text may be indexed, in characters.
+const MAX_INDEX: u64 = (EDGE / 4) as u64;
+
+impl Audit<'_> {
+    fn statement(&self, statement: &Stmt<'_>) -> Option<()> {
+        // Names that mean lists must go on meaning them.
+        let safe = match statement {
+            Stmt::ForLoop(node) => self.is_list(&node.iter) && !is_named_list(&node.target),
+            Stmt::Set(node) => !is_named_list(&node.target) || self.is_list(&node.expr),
+            Stmt::SetBlock(node) => !is_named_list(&node.target),
+            Stmt::WithBlock(node) => !node.assignments.iter().any(|(name, _)| is_named_list(name)),
+            Stmt::Macro(node) => !node.args.iter().any(is_named_list),
+            Stmt::CallBlock(node) => !node.macro_decl.args.iter().any(is_named_list),
+            Stmt::AutoEscape(_) => false,
+            _ => true,
+        };
+        safe.then_some(())
+    }
+
+    fn expr(&mut self, expr: &Expr<'_>) -> Option<()> {
+        match expr {
+            Expr::BinOp(node) => self.operator(node.op, &node.left, &node.right),
+            Expr::Compare(node) => {
+                let mut left = &node.expr;
+                for step in &node.ops {
+                    self.operator(operator_of(step.op), left, &step.expr)?;
+                    left = &step.expr;
+                }
+                Some(())
+            }
+            // A slice of a slice could come to the mark.
+            Expr::Slice(node) => self.is_list(&node.expr).then_some(()),
+            Expr::GetItem(node) => self.item(node),
+            Expr::Filter(node) => self.filter(node),
+            Expr::Test(node) => test(node),
+            Expr::Call(node) => self.call(node),
+            Expr::Map(node) => node.keys.iter().all(|key| constant(key).is_some()).then_some(()),
+            _ => Some(()),
+        }
+    }
+
+    fn operator(&mut self, op: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Option<()> {
+        match op {
+            BinOpKind::Eq | BinOpKind::Ne => {
+                let safe = |side| is_short_constant(side) || is_no_text(side);
+                (safe(left) || safe(right)).then_some(())
+            }
+            BinOpKind::Lt | BinOpKind::Lte | BinOpKind::Gt | BinOpKind::Gte => {
+                (is_number(left) || is_number(right)).then_some(())
+            }
+            BinOpKind::In => match constant(left) {
+                Some(needle) => self.needle(&needle),
+                None => constant(right)
+                    .is_some_and(|list| {
+                        list.try_iter().is_ok_and(|mut items| items.all(|item| is_short(&item)))
+                    })
+                    .then_some(()),
+            },
+            // Sums and negations of texts fail, whatever they hold; a product repeats its marks, too.
+            _ => Some(()),
+        }
+    }
+
+    /// A constant that is looked for in what may be a text.
+    fn needle(&mut self, needle: &Value) -> Option<()> {
+        match needle.as_str() {
+            // A mark is a number: a part of it must not be found, nor nothing at all.
+            Some(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => None,
+            Some(text) if text.len() > MAX_COMPARED => None,
+            Some(text) => {
+                self.needles.push(text.to_owned());
+                Some(())
+            }
+            None => Some(()),
+        }
+    }
+
+    fn call(&mut self, call: &Call<'_>) -> Option<()> {
+        let Expr::GetAttr(method) = &call.expr else {
+            // A function or a macro.
+            return matches!(call.expr, Expr::Var(_)).then_some(());
+        };
+        let first = call.args.first().map(argument_value);
+        match method.name {
+            "strip" | "lstrip" | "rstrip" => strips(&call.args),
+            "split" | "replace" => match call.args.first()? {
+                CallArg::Pos(needle) => {
+                    self.needle(&constant(needle).filter(|needle| needle.as_str().is_some())?)
+                }
+                _ => None,
+            },
+            "startswith" | "endswith" => is_short_constant(first?).then_some(()),
+            // Remembers what it was last given.
+            "changed" => None,
+            // The rest fails on marked texts when it is called.
+            _ => Some(()),
+        }
+    }
+
+    /// A list that holds no characters of a text.
+    fn is_list(&self, expr: &Expr<'_>) -> bool {
+        let is_list = |expr: &Expr<'_>| self.is_list(expr);
+        match expr {
+            Expr::Var(var) => LISTS.contains(&var.id),
+            Expr::List(_) | Expr::Tuple(_) | Expr::Const(_) => true,
+            Expr::Slice(node) => is_list(&node.expr),
+            Expr::Filter(node) => match node.name {
+                "items" | "dictsort" => true,
+                "default" | "d" => false,
+                _ => node.expr.as_ref().is_some_and(is_list),
+            },
+            Expr::GetAttr(node) => !self.texts.contains(&node.name),
+            Expr::GetItem(node) => constant(&node.subscript_expr)
+                .is_some_and(|key| key.as_str().is_some_and(|key| !self.texts.contains(&key))),
+            Expr::Call(node) => match &node.expr {
+                Expr::Var(function) => function.id == "range",
+                Expr::GetAttr(method) => matches!(method.name, "items" | "keys" | "values"),
+                _ => false,
+            },
+            Expr::IfExpr(node) => {
+                is_list(&node.true_expr) && node.false_expr.as_ref().is_none_or(is_list)
+            }
+            Expr::BinOp(node) => {
+                matches!(node.op, BinOpKind::ScOr | BinOpKind::ScAnd)
+                    && is_list(&node.left)
+                    && is_list(&node.right)
+            }
+            _ => false,
+        }
+    }
+
+    fn item(&self, node: &GetItem<'_>) -> Option<()> {
+        let is_key = constant(&node.subscript_expr).is_some_and(|key| key.as_str().is_some());
+        (is_key || is_near(&node.subscript_expr) || self.is_list(&node.expr)).then_some(())
+    }
+
+    fn filter(&self, node: &Filter<'_>) -> Option<()> {
+        let is_bare = node.args.is_empty();
+        let safe = match node.name {
+            "trim" => return strips(&node.args),
+            "d" | "default" | "first" | "items" | "join" | "last" | "safe" | "string" => true,
+            // These fail on a marked text when they run.
+            "count" | "length" | "tojson" => true,
+            "dictsort" => is_bare,
+            "rejectattr" | "selectattr" => {
+                node.args.iter().all(|argument| is_short_constant(argument_value(argument)))
+            }
+            "map" => node
+                .args
+                .iter()
+                .all(|argument| matches!(argument, CallArg::Kwarg("attribute" | "default", _))),
+            "list" | "reverse" => node.expr.as_ref().is_some_and(|list| self.is_list(list)),
+            _ => false,
+        };
+        safe.then_some(())
+    }
+}
+
+fn operator_of(op: CompareOpKind) -> BinOpKind {
+    match op {
+        CompareOpKind::Eq => BinOpKind::Eq,
+        CompareOpKind::Ne => BinOpKind::Ne,
+        CompareOpKind::Lt => BinOpKind::Lt,
+        CompareOpKind::Lte => BinOpKind::Lte,
+        CompareOpKind::Gt => BinOpKind::Gt,
+        CompareOpKind::Gte => BinOpKind::Gte,
+        CompareOpKind::In | CompareOpKind::NotIn => BinOpKind::In,
+    }
+}
+
+fn constant(expr: &Expr<'_>) -> Option<Value> {
+    expr.as_const()
+}
+
+fn is_short(value: &Value) -> bool {
+    match value.kind() {
+        ValueKind::String => value.as_str().is_some_and(|text| text.len() <= MAX_COMPARED),
+        ValueKind::Seq => value.try_iter().is_ok_and(|mut items| items.all(|item| is_short(&item))),
+        ValueKind::None | ValueKind::Bool | ValueKind::Number => true,
+        _ => false,
+    }
+}
+
+fn is_short_constant(expr: &Expr<'_>) -> bool {
+    constant(expr).is_some_and(|value| is_short(&value))
+}
+
+/// What is a number, or fails.
+fn is_number(expr: &Expr<'_>) -> bool {
+    match expr {
+        Expr::Const(node) => node.value.kind() == ValueKind::Number,
+        Expr::BinOp(node) => matches!(
+            node.op,
+            BinOpKind::Sub | BinOpKind::Div | BinOpKind::FloorDiv | BinOpKind::Rem | BinOpKind::Pow
+        ),
+        Expr::UnaryOp(_) => true,
+        Expr::Filter(node) => matches!(node.name, "length" | "count" | "int" | "float"),
+        Expr::GetAttr(node) => {
+            matches!(&node.expr, Expr::Var(var) if var.id == "loop")
+                && !matches!(node.name, "previtem" | "nextitem")
+        }
+        _ => false,
+    }
+}
+
+/// What is a number, a truth value, or a message's role.
+fn is_no_text(expr: &Expr<'_>) -> bool {
+    match expr {
+        Expr::Compare(_) | Expr::Test(_) => true,
+        Expr::BinOp(node) => {
+            matches!(
+                node.op,
+                BinOpKind::Eq
+                    | BinOpKind::Ne
+                    | BinOpKind::Lt
+                    | BinOpKind::Lte
+                    | BinOpKind::Gt
+                    | BinOpKind::Gte
+                    | BinOpKind::In
+            ) || is_number(expr)
+        }
+        Expr::GetAttr(node) => node.name == "role" || is_number(expr),
+        Expr::GetItem(node) => {
+            constant(&node.subscript_expr).is_some_and(|key| key.as_str() == Some("role"))
+        }
+        _ => is_number(expr),
+    }
+}
+
+fn is_near(bound: &Expr<'_>) -> bool {
+    constant(bound)
+        .and_then(|value| value.as_i64())
+        .is_some_and(|index| index.unsigned_abs() <= MAX_INDEX)
+}
+
+fn test(node: &Test<'_>) -> Option<()> {
+    let safe = match node.name {
+        "lt" | "le" | "gt" | "ge" => false,
+        _ => node.args.iter().all(|argument| is_short_constant(argument_value(argument))),
+    };
+    safe.then_some(())
+}
+
+/// Stripping ends at the first letter or digit, or earlier.
+fn strips(args: &[CallArg<'_>]) -> Option<()> {
+    let harmless = |argument: &CallArg<'_>| {
+        let chars = constant(argument_value(argument));
+        chars.is_some_and(|chars| {
+            chars.as_str().is_some_and(|chars| {
+                let kept = |c: char| c.is_ascii_alphanumeric() || c == crate::shortening::MARK;
+                !chars.chars().any(kept)
+            })
+        })
+    };
+    args.iter().all(harmless).then_some(())
+}

@@ -1,0 +1,180 @@
+//! The quick way for long texts: the template runs over short stand-ins, and the texts are put in afterwards.
+//!
+//! A long content is handed over as its first and last bytes with a mark between. What a template does to contents is
+//! mostly to put them between other strings, and that cannot tell the difference; what could tell it is kept apart:
+//! - [`audit`](crate::audit) looks at the template once, and gives up on one that compares, slices or loops over what
+//!   may be a content;
+//! - texts in which a template would find something (`'</think>' in content`) are not shortened;
+//! - stripping and looking at either end see the text's own first and last bytes, which are enough of them;
+//! - all else that looks into a string (its length, its JSON) fails on a mark, and then the whole texts are rendered.
+
+use crate::conversation::{Body, Turn};
+use std::borrow::Cow;
+
+/// Begins and ends a mark: a character that no text has, since Unicode says so (U+10FFFE).
+pub(crate) const MARK: char = '\u{10fffe}';
+/// Its bytes in UTF-8.
+const MARK_TEXT: &str = "\u{10fffe}";
+
+/// The least that is kept of a text at either end, in bytes; no template strips, compares or slices more.
+pub(crate) const EDGE: usize = 64;
+/// How far beyond that a place to cut is looked for.
+const REACH: usize = 192;
+/// Shorter texts stay whole.
+const LONG: usize = 1024;
+
+/// What a template looks for in texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Needles {
+    texts: Vec<Box<[u8]>>,
+    /// First bytes of the texts and of a mark: one that occurs in a text is looked at.
+    first: Vec<u8>,
+}
+
+impl Needles {
+    /// `None` if there are too many to look for in one go.
+    pub(crate) fn new(texts: Vec<String>) -> Option<Self> {
+        let texts = texts.into_iter().chain([MARK_TEXT.to_owned()]);
+        let mut texts: Vec<Box<[u8]>> = texts.map(|text| text.into_bytes().into()).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        let mut first: Vec<u8> = texts.iter().filter_map(|text| text.first().copied()).collect();
+        first.sort_unstable();
+        first.dedup();
+        (first.len() <= 3).then_some(Self { texts, first })
+    }
+
+    fn occur_in(&self, text: &[u8]) -> bool {
+        let mut from = 0usize;
+        while let Some(at) = self.next_first(text.get(from..).unwrap_or_default()) {
+            let rest = text.get(from.saturating_add(at)..).unwrap_or_default();
+            // Nearly all are told apart by the byte that follows.
+            let second = rest.get(1);
+            let found = |needle: &[u8]| {
+                let same = needle.get(1).is_none_or(|byte| Some(byte) == second);
+                same && rest.starts_with(needle)
+            };
+            if self.texts.iter().any(|needle| found(needle)) {
+                return true;
+            }
+            from = from.saturating_add(at).saturating_add(1);
+        }
+        false
+    }
+
+    /// Where the next byte stands that a needle may begin with.
+    #[inline]
+    fn next_first(&self, text: &[u8]) -> Option<usize> {
+        match *self.first.as_slice() {
+            [a] => memchr::memchr(a, text),
+            [a, b] => memchr::memchr2(a, b, text),
+            [a, b, c] => memchr::memchr3(a, b, c, text),
+            _ => (!text.is_empty()).then_some(0),
+        }
+    }
+}
+
+/// What was taken out of a conversation.
+pub(crate) struct Removed<'a> {
+    texts: Vec<&'a str>,
+    /// Bytes in all.
+    pub(crate) bytes: usize,
+}
+
+/// Shortens the long texts of a conversation; `in_parts` if the template takes contents as lists. `None` if a text
+/// holds what could be taken for a mark (no JSON value does: reading it refuses that).
+pub(crate) fn shorten<'a>(
+    turns: &mut [Turn<'a>],
+    needles: &Needles,
+    in_parts: bool,
+) -> Option<Removed<'a>> {
+    let is_marked = |text: &str| text.contains(MARK);
+    let mut removed = Removed { texts: Vec::new(), bytes: 0 };
+    for turn in turns {
+        if turn.labels().any(is_marked) {
+            return None;
+        }
+        match &mut turn.content {
+            // A template that loops over contents would loop over this one's characters.
+            Body::Text(text) if in_parts && is_marked(text) => return None,
+            Body::Text(_) if in_parts => {}
+            Body::Text(text) => removed.take_from(text, needles)?,
+            Body::Parts(texts) => {
+                for text in texts {
+                    removed.take_from(text, needles)?;
+                }
+            }
+        }
+    }
+    Some(removed)
+}
+
+impl<'a> Removed<'a> {
+    /// `None` if the text looks marked.
+    fn take_from(&mut self, text: &mut Cow<'a, str>, needles: &Needles) -> Option<()> {
+        let parts = match *text {
+            Cow::Borrowed(whole) if !needles.occur_in(whole.as_bytes()) => cut(whole),
+            _ if text.contains(MARK) => return None,
+            _ => None,
+        };
+        let Some((head, middle, tail)) = parts else { return Some(()) };
+        *text = Cow::Owned(format!("{head}{MARK}{}{MARK}{tail}", self.texts.len()));
+        self.texts.push(middle);
+        self.bytes = self.bytes.saturating_add(middle.len());
+        Some(())
+    }
+
+    /// Gives out `prompt` with the texts put in, `limit` bytes of it at most. Nothing is given out if the marks are
+    /// not as they were made.
+    pub(crate) fn put_into(
+        &self,
+        prompt: &str,
+        limit: usize,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BrokenMark> {
+        let pieces: Vec<&str> = prompt.split(MARK).collect();
+        if pieces.len().is_multiple_of(2) {
+            return Err(BrokenMark);
+        }
+        let mut left = limit;
+        let mut resolved = Vec::with_capacity(pieces.len());
+        for (index, piece) in pieces.iter().enumerate() {
+            resolved.push(if index.is_multiple_of(2) {
+                *piece
+            } else {
+                let number: usize = piece.parse().map_err(|_| BrokenMark)?;
+                self.texts.get(number).ok_or(BrokenMark)?
+            });
+        }
+        for piece in resolved {
+            let piece = piece.as_bytes();
+            let piece = piece.get(..left).unwrap_or(piece);
+            left = left.saturating_sub(piece.len());
+            if !piece.is_empty() {
+                out(piece);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A mark that the template took apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BrokenMark;
+
+/// Head, middle and tail of a long text. The cuts are before ASCII characters, so that each piece can be normalised by
+/// itself; both ends hold a letter or digit, so that stripping stops inside them.
+fn cut(text: &str) -> Option<(&str, &str, &str)> {
+    if text.len() < LONG {
+        return None;
+    }
+    let bytes = text.as_bytes();
+    let is_ascii = |at: &usize| bytes.get(*at).is_some_and(u8::is_ascii);
+    let front = (EDGE..EDGE.saturating_add(REACH)).find(is_ascii)?;
+    let last = text.len().checked_sub(EDGE)?;
+    let back = (last.checked_sub(REACH)?..=last).rev().find(is_ascii)?;
+    let (head, rest) = text.split_at_checked(front)?;
+    let (middle, tail) = rest.split_at_checked(back.checked_sub(front)?)?;
+    let stops = |edge: &str| edge.bytes().any(|byte| byte.is_ascii_alphanumeric());
+    (stops(head) && stops(tail)).then_some((head, middle, tail))
+}
