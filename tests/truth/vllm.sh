@@ -85,11 +85,11 @@ free_port() {
 serve() { # FOLDER PORT
     export VLLM_CPU_KVCACHE_SPACE=1 VLLM_HOST_IP=127.0.0.1 VLLM_CPU_OMP_THREADS_BIND=nobind
     export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 OMP_NUM_THREADS=1
-    # 5,120 tokens of cache, so that conversations push each other out.
+    # 12,800 tokens of cache, so that conversations push each other out.
     exec "$vllm" serve "$1/tiny" --served-model-name tiny --host 127.0.0.1 --port "$2" \
         --load-format dummy --enforce-eager --enable-prefix-caching --max-model-len 4096 \
         --block-size "$block_size" --enable-prompt-tokens-details --max-num-seqs 4 \
-        --num-gpu-blocks-override 160 --enable-lora --max-loras 2 --max-lora-rank 8 \
+        --num-gpu-blocks-override 400 --enable-lora --max-loras 2 --max-lora-rank 8 \
         --lora-modules "lora-a=$1/lora-a" "lora-b=$1/lora-b" \
         --kv-events-config "{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"tcp://*:0\",\"replay_endpoint\":\"tcp://*:0\",\"topic\":\"kv@127.0.0.1:$2@tiny\"}"
 }

@@ -29,8 +29,8 @@ pub struct Shape {
     pub answer_tokens: (usize, usize),
 }
 
-/// System prompts that conversations share.
-const SYSTEMS: usize = 6;
+/// System prompts of each style that conversations share.
+const SYSTEMS: usize = 2;
 
 /// Tenants with a cache salt of their own.
 const SALTS: usize = 3;
@@ -57,10 +57,13 @@ fn offered(random: &mut fastrand::Rng) -> Value {
 pub fn plan(shape: &Shape, seed: u64) -> Vec<Plan> {
     let mut random = fastrand::Rng::with_seed(seed);
     let between = |random: &mut fastrand::Rng, (from, to): (usize, usize)| random.usize(from..=to);
-    let systems: Vec<String> = (0..SYSTEMS)
-        .map(|_| {
+    // One prompt is of one style: the error is told in blocks of the prompt's average density, which
+    // would mean little where a dense text follows a thin one.
+    let systems: Vec<(Style, String)> = std::iter::repeat_n(text::ALL, SYSTEMS)
+        .flatten()
+        .map(|style| {
             let words = between(&mut random, shape.system_words);
-            text::write(&mut random, Style::Words, words)
+            (style, text::write(&mut random, style, words))
         })
         .collect();
     (0..shape.conversations)
@@ -81,7 +84,8 @@ pub fn plan(shape: &Shape, seed: u64) -> Vec<Plan> {
                     (text::write(&mut random, style, words), answer)
                 })
                 .collect();
-            let system = random.choice(&systems).cloned().unwrap_or_default();
+            let fitting: Vec<_> = systems.iter().filter(|(of, _)| *of == style).collect();
+            let system = random.choice(fitting).map(|(_, text)| text.clone()).unwrap_or_default();
             Plan { api, model: model.clone(), salt, tools, system, turns }
         })
         .collect()

@@ -13,6 +13,9 @@ pub enum Style {
     Code,
 }
 
+/// Every style.
+pub const ALL: [Style; 4] = [Style::Words, Style::Umlauts, Style::Chinese, Style::Code];
+
 const STYLES: [Style; 8] = [
     Style::Words,
     Style::Words,
