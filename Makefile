@@ -12,13 +12,14 @@ export WARMROUTE_WASM_FAULTS := $(TARGET)/wasm/warmroute_filter_faults.wasm
 export WARMROUTE_AGENT       := $(TARGET)/native/warmroute-agent
 export ENGINE_SIM            := $(TARGET)/native/engine-sim
 DEMO                         := $(TARGET)/native/warmroute-demo
+export TRUTH                 := $(TARGET)/native/warmroute-truth
 FIND_ENVOY                   := ENVOY=$$(envoy/find.sh) && export ENVOY
 
 NATIVE := --profile native --bins \
-	--package warmroute-agent --package engine-sim --package warmroute-demo
+	--package warmroute-agent --package engine-sim --package warmroute-demo --package warmroute-truth
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models build demo up down test test-native test-wasm e2e lint bench clean
+.PHONY: help setup models build demo up down test test-native test-wasm e2e lint bench truth truth-vllm clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +62,12 @@ lint: ## formatting, clippy, documentation, dependencies, names; warnings are er
 
 bench: build ## one honest ratio, measured side by side in one run
 	@$(FIND_ENVOY) && $(DEMO) bench
+
+truth: build ## what the filter believes that engines hold, against what they hold; target/report/truth.json
+	@$(FIND_ENVOY) && $(TRUTH)
+
+truth-vllm: build ## the same against a real vLLM on the CPU ($VLLM, or fetched: 6 GB); truth-vllm.json
+	@$(FIND_ENVOY) && tests/truth/vllm.sh run
 
 clean: down ## stop and remove what was built; .tools stays
 	@$(CARGO) clean
