@@ -46,7 +46,7 @@ struct Args {
     /// Where the report goes; target/report/truth.json, or truth-vllm.json
     #[arg(long)]
     report: Option<PathBuf>,
-    /// Folder for configuration and logs
+    /// Folder for configuration and logs; target/truth, or target/truth-vllm
     #[arg(long)]
     dir: Option<PathBuf>,
     /// A real engine that runs already, as http://127.0.0.1:8000
@@ -90,7 +90,8 @@ fn main() -> ExitCode {
 async fn run(args: &Args) -> Result<bool> {
     let root = workspace_root()?;
     let programs = Programs::find(&root)?;
-    let dir = args.dir.clone().unwrap_or_else(|| root.join("target/truth"));
+    let name = if args.engine.is_some() { "truth-vllm" } else { "truth" };
+    let dir = args.dir.clone().unwrap_or_else(|| root.join("target").join(name));
     // What an earlier run left would be taken for this one's.
     if dir.exists() {
         std::fs::remove_dir_all(&dir).with_context(|| format!("cannot empty {}", dir.display()))?;
@@ -118,11 +119,8 @@ async fn run(args: &Args) -> Result<bool> {
     let lines: Vec<String> =
         outcome.observations.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
     std::fs::write(dir.join("observations.jsonl"), lines.join("\n"))?;
-    let name = match source {
-        Source::Sim => "target/report/truth.json",
-        Source::Vllm => "target/report/truth-vllm.json",
-    };
-    report::write(&args.report.clone().unwrap_or_else(|| root.join(name)), &report)?;
+    let usual = || root.join("target/report").join(format!("{name}.json"));
+    report::write(&args.report.clone().unwrap_or_else(usual), &report)?;
     Ok(missed.is_empty())
 }
 
