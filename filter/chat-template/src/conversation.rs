@@ -2,6 +2,7 @@
 
 use crate::content_format::ContentFormat;
 use crate::error::RenderError;
+use crate::message_value::MessageValue;
 use crate::python_json::{JsonFault, loads};
 use crate::request::{ChatRequest, Content, Message, Part, ToolCall, ToolCalls};
 use minijinja::Value;
@@ -256,5 +257,5 @@ fn turn_value(turn: Turn<'_>) -> Value {
     if turn.role == "developer" {
         fields.push(("tools", Value::from(())));
     }
-    Value::from_pairs(fields)
+    Value::from_object(MessageValue(fields))
 }

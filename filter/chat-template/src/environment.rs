@@ -9,6 +9,7 @@ use minijinja::machinery::ast::{Expr, Stmt};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Rest;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
+use std::borrow::Cow;
 
 /// The most steps of one rendering: instructions, items and 64-byte pieces of text made on the way. A chat of 400
 /// messages and 220 KB takes about 60,000.
@@ -38,6 +39,31 @@ pub(crate) fn environment(bare: bool) -> Result<Environment<'static>, Error> {
         environment.add_function("strftime_now", strftime_now);
     }
     Ok(environment)
+}
+
+/// `{% generation %}` … `{% endgeneration %}` mark what a model said, for training; a `with` block has their scope.
+pub(crate) fn without_generation_tags(text: &str) -> Cow<'_, str> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{%") {
+        let inner = after.trim_start_matches(['-', '+']).trim_start();
+        let tag = ["generation", "endgeneration"].into_iter().find(|name| {
+            inner.strip_prefix(name).is_some_and(|tail| {
+                tail.trim_start().trim_start_matches(['-', '+']).starts_with("%}")
+            })
+        });
+        out.push_str(before);
+        out.push_str("{%");
+        rest = after;
+        if let Some(name) = tag {
+            let skipped = after.len().saturating_sub(inner.len());
+            out.push_str(after.get(..skipped).unwrap_or_default());
+            out.push_str(if name == "generation" { "with" } else { "endwith" });
+            rest = inner.get(name.len()..).unwrap_or_default();
+        }
+    }
+    out.push_str(rest);
+    if out == text { Cow::Borrowed(text) } else { Cow::Owned(out) }
 }
 
 /// A filter or test that the template names and `environment` does not have. Jinja refuses such a template, too, if it

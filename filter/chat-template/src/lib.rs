@@ -7,7 +7,8 @@
 //! tools before it hands them to Jinja, and only then `transformers`' way of running Jinja:
 //! - [`request`]: what a request says, as plain data;
 //! - [`template`]: compiling and rendering;
-//! - `conversation`, `tools`: messages and tools as vLLM hands them to the template;
+//! - `conversation`, `message_value`, `tools`: messages and tools as vLLM hands them to the template;
+//! - `probes`: what vLLM tries out on a template for the sake of Anthropic's API;
 //! - `content_format`: whether a template wants contents as strings or as lists of parts, found as vLLM does;
 //! - `environment`, `builtins`, `methods`, `clock`: Jinja as `transformers` sets it up;
 //! - `python_json`: Python's `json.loads` and `json.dumps`;
@@ -38,8 +39,10 @@ mod continuation;
 mod conversation;
 mod environment;
 mod error;
+mod message_value;
 mod methods;
 mod nfc;
+mod probes;
 mod python_json;
 pub mod request;
 mod shortening;

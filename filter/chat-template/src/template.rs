@@ -4,8 +4,11 @@ use crate::audit::audit;
 use crate::content_format::{ContentFormat, detect};
 use crate::continuation::Continuation;
 use crate::conversation::{Turn, json, messages_value, turns};
-use crate::environment::{CLOCK, Raised, environment, syntax, unknown_name};
+use crate::environment::{
+    CLOCK, Raised, environment, syntax, unknown_name, without_generation_tags,
+};
 use crate::error::{RenderError, TemplateError};
+use crate::probes::{disabled_thinking_effort, needs_system_first};
 use crate::request::ChatRequest;
 use crate::shortening::{Needles, shorten};
 use crate::tools::tools_value;
@@ -95,7 +98,7 @@ impl Template {
             merges_inline_system: matches!(text, Cow::Owned(_)) || needs_system_first(&text),
             disabled_thinking_effort: "none",
         };
-        template.disabled_thinking_effort = template.probe_disabled_thinking();
+        template.disabled_thinking_effort = disabled_thinking_effort(&template);
         Ok(template)
     }
 
@@ -173,7 +176,7 @@ impl Template {
         prompt.is_ok_and(|prompt| removed.put_into(&prompt, limit, out).is_ok())
     }
 
-    fn render(
+    pub(crate) fn render(
         &self,
         request: &ChatRequest<'_>,
         clock_unix_s: u64,
@@ -265,27 +268,6 @@ impl Template {
         }
         Ok(arguments)
     }
-
-    /// vLLM's `_probe_disabled_thinking_effort`: `low` where the template rejects or ignores `none`.
-    fn probe_disabled_thinking(&self) -> &'static str {
-        let prompt = |effort| {
-            let content = crate::request::Content::Text("Hi");
-            let message = crate::Message { role: Some("user"), content, ..Default::default() };
-            let request = ChatRequest {
-                messages: vec![message],
-                reasoning_effort: Some(effort),
-                ..ChatRequest::default()
-            };
-            self.render(&request, 0, usize::MAX).ok()
-        };
-        let Some(none) = prompt("none") else { return "low" };
-        let ignored = |effort| prompt(effort).as_ref() == Some(&none);
-        if ["low", "medium", "high", "xhigh", "max"].into_iter().any(ignored) {
-            "low"
-        } else {
-            "none"
-        }
-    }
 }
 
 fn documents_value(documents: Option<&[u8]>) -> Result<Value, RenderError> {
@@ -317,47 +299,6 @@ fn inspect(text: &str) -> Result<(ContentFormat, Option<Needles>), TemplateError
     }
     let format = detect(tree);
     Ok((format, audit(tree, format)))
-}
-
-/// `{% generation %}` … `{% endgeneration %}` mark what a model said, for training; a `with` block has their scope.
-fn without_generation_tags(text: &str) -> Cow<'_, str> {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("{%") {
-        let inner = after.trim_start_matches(['-', '+']).trim_start();
-        let tag = ["generation", "endgeneration"].into_iter().find(|name| {
-            inner.strip_prefix(name).is_some_and(|tail| {
-                tail.trim_start().trim_start_matches(['-', '+']).starts_with("%}")
-            })
-        });
-        out.push_str(before);
-        out.push_str("{%");
-        rest = after;
-        if let Some(name) = tag {
-            let skipped = after.len().saturating_sub(inner.len());
-            out.push_str(after.get(..skipped).unwrap_or_default());
-            out.push_str(if name == "generation" { "with" } else { "endwith" });
-            rest = inner.get(name.len()..).unwrap_or_default();
-        }
-    }
-    out.push_str(rest);
-    if out == text { Cow::Borrowed(text) } else { Cow::Owned(out) }
-}
-
-/// vLLM's `_detect_merge_inline_system`: whether a conversation with a system message in its midst makes the bare
-/// template (no special tokens, none of `transformers`' functions) fail.
-fn needs_system_first(text: &str) -> bool {
-    let probe = || -> Result<(), Error> {
-        let environment = environment(true)?;
-        let message = |role: &str| {
-            Value::from_pairs([("role", Value::from(role)), ("content", Value::from("t"))])
-        };
-        let messages = ["system", "user", "system", "user"].map(message).to_vec();
-        let context =
-            [("messages", Value::from(messages)), ("add_generation_prompt", Value::from(false))];
-        environment.render_named_str(NAME, text, Value::from_pairs(context)).map(|_| ())
-    };
-    probe().is_err()
 }
 
 fn syntax_error(error: &Error) -> TemplateError {
