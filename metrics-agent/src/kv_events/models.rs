@@ -55,7 +55,8 @@ impl Models {
     }
 
     /// The model of a stream: the one that its topic names if it is known, else the one that the
-    /// configuration names, else the only one.
+    /// configuration names, else, for a topic that names none, the only one. A name that is not
+    /// known is another model's, whose ids would be read with the wrong tokenizer.
     #[must_use]
     pub fn find(&self, topic: Option<&str>, configured: Option<&str>) -> Option<Arc<EventModel>> {
         let named = |name: Option<&str>| {
@@ -63,7 +64,7 @@ impl Models {
             self.models.iter().find(|model| model.answers_to(name))
         };
         let only = || match self.models.as_slice() {
-            [only] => Some(only),
+            [only] if topic.is_none() => Some(only),
             _ => None,
         };
         named(topic).or_else(|| named(configured)).or_else(only).cloned()
@@ -130,8 +131,15 @@ pub(crate) mod tests {
             models.find(topic, configured).map(|model| model.record.name.clone())
         };
         models.set(vec![model("a", &[])]);
-        for (topic, configured) in [(None, None), (Some("x"), None), (Some("x"), Some("y"))] {
-            assert_eq!(found(&models, topic, configured).as_deref(), Some("a"));
+        for (topic, configured, expected) in [
+            (None, None, Some("a")),
+            (None, Some("y"), Some("a")),
+            (Some("a-alias"), None, Some("a")),
+            (Some("x"), Some("a"), Some("a")),
+            (Some("x"), None, None),
+            (Some("x"), Some("y"), None),
+        ] {
+            assert_eq!(found(&models, topic, configured).as_deref(), expected, "{topic:?}");
         }
         models.set(vec![model("a", &[]), model("b", &["b-lora"])]);
         for (topic, configured, expected) in [
