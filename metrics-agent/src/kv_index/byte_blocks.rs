@@ -99,6 +99,15 @@ impl ByteBlocks {
         self.cleared = true;
     }
 
+    /// Nothing counts as told: the next look tells all that is covered.
+    pub(super) fn tell_anew(&mut self) {
+        self.cleared = true;
+        for entry in self.entries.iter_mut() {
+            entry.packed &= !(TOLD_DEVICE | TOLD_ANY);
+            mark(entry, &mut self.dirty);
+        }
+    }
+
     /// Byte blocks covered in some tier.
     pub(super) fn len(&self) -> usize {
         self.entries.len()

@@ -17,12 +17,16 @@ pub struct Limits {
     pub blocks: usize,
     /// Blocks that are gone while blocks that hang on them are held. Beyond, those are given up too.
     pub ghosts: usize,
+    /// Blocks that stay known when events are lost. They count as [`blocks`](Self::blocks) too, and
+    /// go first when those are too many.
+    pub lost: usize,
 }
 
 impl Default for Limits {
-    /// A million blocks: 16 million tokens of 16 to a block, about 140 MB.
+    /// A million blocks: 16 million tokens of 16 to a block, about 140 MB. 200,000 stay after a
+    /// loss: more than most engines have, 28 MB.
     fn default() -> Self {
-        Self { blocks: 1 << 20, ghosts: 1 << 16 }
+        Self { blocks: 1 << 20, ghosts: 1 << 16, lost: 200_000 }
     }
 }
 
@@ -37,8 +41,12 @@ pub struct Counters {
     pub stored: u64,
     /// Removed, of those that were known.
     pub removed: u64,
-    /// Stored under a parent that is not known: a replay will bring both.
+    /// Stored under a parent that is not known.
     pub orphans: u64,
+    /// Copied to a slower tier, without their tokens, and not known.
+    pub unknown_copies: u64,
+    /// Not known to be held until something was stored that hangs on them: see [`Index::lose`].
+    pub revived: u64,
     /// Removed, but not known.
     pub unknown_removals: u64,
     /// Stored in KV cache groups that say nothing of whole prefixes, or beside the one followed.
@@ -103,7 +111,17 @@ impl Index {
         }
     }
 
-    /// Voids what a rank holds: its events were lost, or its engine restarted.
+    /// Voids what a rank holds: events of its engine were lost. Blocks stay known, at most
+    /// [`Limits::lost`], and count as held again when they are stored, or when something is stored that hangs on
+    /// them.
+    pub fn lose(&mut self, rank: u32) {
+        if let Some(rank) = self.rank(rank) {
+            let only = self.ranks.len() <= 1;
+            bump(&mut self.counters.over_limit, self.tree.lose(rank, only, self.limits.lost));
+        }
+    }
+
+    /// Voids what a rank holds and forgets its names: its engine restarted, or may be another.
     pub fn clear_rank(&mut self, rank: u32) {
         if let Some(rank) = self.rank(rank) {
             self.clear_slot(rank);
@@ -119,6 +137,11 @@ impl Index {
     /// Writes what changed since the last call into `changes`, whose content is replaced.
     pub fn drain(&mut self, changes: &mut Changes) {
         self.tree.byte_blocks.drain(changes);
+    }
+
+    /// Makes the next [`drain`](Self::drain) tell all that is covered, as if nothing had been told.
+    pub fn tell_anew(&mut self) {
+        self.tree.byte_blocks.tell_anew();
     }
 
     /// Whether a block in a slower tier has ever been told of. From then on tier `Any` is told too.
@@ -137,6 +160,12 @@ impl Index {
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.tree.held()
+    }
+
+    /// Engine blocks that are not held, but known: others hang on them, or events were lost.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.tree.ghosts
     }
 
     /// Byte blocks that are covered now.
@@ -195,16 +224,19 @@ impl Index {
         let lower = removed.medium == Medium::Lower;
         for hash in &removed.hashes {
             let known = self.tree.find(rank, *hash);
-            if let Some(id) = known.filter(|id| self.tree.release(*id, lower)) {
+            if known.is_some_and(|id| self.tree.release(id, lower)) {
                 bump(&mut self.counters.removed, 1);
-                if self.tree.ghosts() > self.limits.ghosts {
-                    let before = self.tree.held();
-                    self.tree.drop_family(id);
-                    let lost = before.saturating_sub(self.tree.held());
-                    bump(&mut self.counters.over_limit, lost);
-                }
             } else {
                 bump(&mut self.counters.unknown_removals, 1);
+                if let Some(id) = known.filter(|_| !lower) {
+                    self.tree.remove_ghost(id);
+                }
+            }
+            if let Some(id) = known.filter(|_| self.tree.ghosts() > self.limits.ghosts) {
+                let before = self.tree.held();
+                self.tree.drop_family(id);
+                let lost = before.saturating_sub(self.tree.held());
+                bump(&mut self.counters.over_limit, lost);
             }
         }
     }
@@ -224,7 +256,7 @@ impl Index {
             for hash in &stored.hashes {
                 match self.tree.find(rank, *hash) {
                     Some(id) => self.hold(id, true),
-                    None => bump(&mut self.counters.orphans, 1),
+                    None => bump(&mut self.counters.unknown_copies, 1),
                 }
             }
             return;
@@ -237,12 +269,21 @@ impl Index {
             bump(&mut self.counters.malformed, 1);
             return;
         }
+        // Before anything is looked up, for it may go.
+        if self.tree.lost > 0 && self.tree.nodes.len().saturating_add(count) > self.limits.blocks {
+            bump(&mut self.counters.over_limit, self.tree.give_up_lost());
+        }
         let mut parent = None;
         if let Some(hash) = stored.parent {
             parent = self.tree.find(rank, hash);
-            if parent.is_none() {
+            let Some(parent) = parent else {
                 bump(&mut self.counters.orphans, count);
                 return;
+            };
+            // A copy to a slower tier may be made when the prefix is gone.
+            if !lower && (self.tree.ghosts > 0 || self.has_lower_tier()) {
+                // Not for each block of an answer: a prompt's cost is already that of its length.
+                bump(&mut self.counters.revived, self.tree.revive(parent, count > 1));
             }
         }
         for (position, (hash, ids)) in

@@ -31,6 +31,8 @@ pub(super) const DECODED: u8 = 4;
 pub(super) const OVERLAP_DEVICE: u8 = 8;
 /// The same for any tier.
 pub(super) const OVERLAP_ANY: u8 = 16;
+/// Events were lost since it was last known to be held: it may still be.
+pub(super) const LOST: u8 = 64;
 /// Its place is free.
 const FREE: u8 = 32;
 
@@ -133,9 +135,14 @@ impl Slab {
 
     /// Numbers of all nodes of a rank.
     pub(super) fn of_rank(&self, rank: u8) -> Vec<NodeId> {
+        self.chosen(|node| node.rank == rank)
+    }
+
+    /// Numbers of all nodes that are so.
+    pub(super) fn chosen(&self, so: impl Fn(&Node) -> bool) -> Vec<NodeId> {
         let nodes = self.chunks.iter().flatten().enumerate();
         nodes
-            .filter(|(_, node)| node.rank == rank && !node.is(FREE))
+            .filter(|(_, node)| !node.is(FREE) && so(node))
             .filter_map(|(index, _)| NodeId::from_index(index))
             .collect()
     }

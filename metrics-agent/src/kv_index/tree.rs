@@ -2,7 +2,7 @@
 //!
 //! A block that is gone while blocks that hang on it are held stays as a *ghost*: when it is stored
 //! again, they are prefixes again. Ghosts without children are given up, and so are those beyond a
-//! limit, with all that hangs on them.
+//! limit, with all that hangs on them. Those of a loss stay longer: see `lost`.
 //!
 //! A node's blob is `[the last of its own bytes][u16 per ended byte block: tokens of the node before
 //! its end][u64 per ended byte block but the last: its hash]`; the last one's hash is the node's
@@ -12,7 +12,7 @@
 use super::blobs::Blobs;
 use super::byte_blocks::ByteBlocks;
 use super::chain::{Cut, Cutter, End, tail_len};
-use super::slab::{DEAD, EMPTY, Node, NodeId, Slab};
+use super::slab::{DEAD, EMPTY, LOST, Node, NodeId, Slab};
 use crate::kv_events::event::BlockHash;
 use hashbrown::HashTable;
 use warmroute_shared_state::block::Block;
@@ -25,7 +25,10 @@ pub(super) struct Tree {
     pub(super) blobs: Blobs,
     pub(super) byte_blocks: ByteBlocks,
     by_name: HashTable<NodeId>,
-    ghosts: usize,
+    /// Those that are not held.
+    pub(super) ghosts: usize,
+    /// Those of them that stay even without children, for events were lost: see `lost`.
+    pub(super) lost: usize,
 }
 
 /// A node that is to be made.
@@ -58,8 +61,9 @@ impl Tree {
         self.nodes.len().saturating_sub(self.ghosts)
     }
 
+    /// Ghosts that stay only for the blocks that hang on them.
     pub(super) fn ghosts(&self) -> usize {
-        self.ghosts
+        self.ghosts.saturating_sub(self.lost)
     }
 
     /// The end of a chain.
@@ -156,6 +160,10 @@ impl Tree {
         *count = more;
         if !was_held {
             self.ghosts = self.ghosts.saturating_sub(1);
+            if node.is(LOST) {
+                node.flags &= !LOST;
+                self.lost = self.lost.saturating_sub(1);
+            }
         }
         if more == 1 {
             self.held_changed(id, lower, !was_held);
@@ -186,6 +194,7 @@ impl Tree {
         self.blobs = Blobs::default();
         self.by_name = HashTable::new();
         self.ghosts = 0;
+        self.lost = 0;
         self.byte_blocks.clear();
     }
 
@@ -200,11 +209,11 @@ impl Tree {
     }
 
     /// Gives up a ghost without children, and ancestors that thereby become such.
-    fn prune(&mut self, id: NodeId) {
+    pub(super) fn prune(&mut self, id: NodeId) {
         let mut at = Some(id);
         while let Some(id) = at {
             let Some(node) = self.nodes.get(id) else { return };
-            if node.is_held() || node.first_child.is_some() {
+            if node.is_held() || node.first_child.is_some() || node.is(LOST) {
                 return;
             }
             at = node.parent;
@@ -264,7 +273,7 @@ impl Tree {
     }
 
     /// Takes a block's copies away without looking at what hangs on it.
-    fn void(&mut self, id: NodeId) {
+    pub(super) fn void(&mut self, id: NodeId) {
         self.uncover(id);
         if let Some(node) = self.nodes.get_mut(id)
             && node.is_held()
@@ -276,7 +285,7 @@ impl Tree {
     }
 
     /// Takes a ghost without children out.
-    fn forget(&mut self, id: NodeId) {
+    pub(super) fn forget(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get(id).cloned() else { return };
         if let Some(blob) = node.blob {
             self.blobs.free(blob, self.blob_len(&node));
@@ -288,6 +297,9 @@ impl Tree {
         }
         self.nodes.remove(id);
         self.ghosts = self.ghosts.saturating_sub(1);
+        if node.is(LOST) {
+            self.lost = self.lost.saturating_sub(1);
+        }
     }
 
     fn link(&mut self, id: NodeId, parent: Option<NodeId>) {

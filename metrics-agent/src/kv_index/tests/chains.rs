@@ -251,7 +251,7 @@ fn slower_tiers_are_told_apart_and_only_once_there_are_any() {
     // An offload connector names the blocks, without their tokens.
     index.apply(0, &lower(stored(&[1, 2, 3], None, &[], 4)), &made_up());
     told.take(&mut index);
-    assert_eq!((told.any.len(), index.counters().orphans), (all.len(), 1));
+    assert_eq!((told.any.len(), index.counters().unknown_copies), (all.len(), 1));
     index.apply(0, &gone(Medium::Device), &made_up());
     told.take(&mut index);
     assert_eq!((told.device.len(), told.any.len()), (0, all.len()));
@@ -298,7 +298,7 @@ fn clearing_voids_everything_of_that_rank() {
 fn limits_hold() {
     let ids = ids(40, 1);
     let names: Vec<u64> = (1..=10).collect();
-    let mut index = Index::new(Limits { blocks: 6, ghosts: 2 });
+    let mut index = Index::new(Limits { blocks: 6, ghosts: 2, lost: 9 });
     let mut told = Told::default();
     index.apply(0, &store(&names, None, &ids, 4), &made_up());
     told.take(&mut index);

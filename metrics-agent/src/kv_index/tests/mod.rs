@@ -1,6 +1,7 @@
 mod chains;
 mod decode;
 mod fixtures;
+mod loss;
 mod random;
 
 use super::*;

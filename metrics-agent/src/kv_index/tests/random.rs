@@ -143,6 +143,11 @@ fn run(paths: &[Vec<u32>], steps: Vec<Step>) -> Result<(), TestCaseError> {
                 };
                 index.apply(0, &Event::Stored(event), &made_up());
                 naive.lower_seen |= lower;
+                // What is stored in the device shows that its whole prefix is there.
+                for name in paths[path].names[..from].iter().filter(|_| !lower) {
+                    let device = &mut naive.blocks.entry(*name).or_default().0;
+                    *device = (*device).max(1);
+                }
                 for name in names {
                     let entry = naive.blocks.entry(*name).or_default();
                     if lower { entry.1 += 1 } else { entry.0 += 1 }
@@ -224,7 +229,7 @@ proptest! {
     fn anything_is_survived(
         events in prop::collection::vec((0u32..3, wild()), 0..60)
     ) {
-        let mut index = Index::new(Limits { blocks: 40, ghosts: 5 });
+        let mut index = Index::new(Limits { blocks: 40, ghosts: 5, lost: 9 });
         let mut told = Told::default();
         for (rank, event) in &events {
             index.apply(*rank, event, &made_up());
