@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use serde_json::json;
-use warmroute_demo::processes::{Programs, Simulator, get, wait_until, workspace_root};
+use warmroute_demo::processes::{Programs, Simulator, get, workspace_root};
 use warmroute_truth::bed::{Bed, Engines, Served};
 use warmroute_truth::replay::{Pace, Rendering};
 use warmroute_truth::verdict::{self, Delay, Observation, Source};
-use warmroute_truth::visibility::Buckets;
+use warmroute_truth::visibility::{self, Buckets};
 use warmroute_truth::workload::conversation::Conversation;
 use warmroute_truth::workload::{self, Shape};
 use warmroute_truth::{records, replay, report};
@@ -212,16 +212,7 @@ async fn flood(args: &Args, bed: &Bed, simulator: &Simulator, dir: &Path) -> Res
     }
     let asked = args.flood as f64 * args.flood_seconds;
     ensure!(stored as f64 >= 0.9 * asked, "the flood had {stored} blocks of {asked}");
-    // Envoy merges the workers' values every five seconds: wait until none is added any more.
-    let seen = std::cell::Cell::new(0);
-    let settled = async || {
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        let during = Buckets::read(bed.envoy.admin).await.ok()?.since(&before);
-        let last = seen.replace(during.count());
-        (last > 0 && last == during.count()).then_some(during)
-    };
-    let what = "a settled histogram of how soon events are visible";
-    wait_until(what, Duration::from_secs(40), dir, settled).await?.delay()
+    visibility::settled(bed.envoy.admin, &before, dir).await
 }
 
 /// Four turns of every conversation on one engine that somebody else started.
@@ -266,9 +257,7 @@ async fn real(args: &Args, programs: &Programs, dir: &Path, engine: &str) -> Res
     }
     let beliefs = records::all_beliefs(&bed.access_log(), &answered).await?;
     let observations = records::join(&answered, &beliefs, &std::collections::HashMap::new())?;
-    // Envoy merges the workers' values every five seconds.
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    let visible = Buckets::read(bed.envoy.admin).await?.since(&before).delay()?;
+    let visible = visibility::settled(bed.envoy.admin, &before, dir).await?;
     Ok(Outcome { observations, visible, precise: bed.endpoints_precise().await? })
 }
 

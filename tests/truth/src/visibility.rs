@@ -1,6 +1,9 @@
 //! How soon events are visible in every worker: a histogram that the filter keeps in Envoy.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
@@ -36,13 +39,22 @@ impl Buckets {
     fn parse(stats: &Value) -> Result<Self> {
         let all = stats["stats"].as_array().context("Envoy's statistics have another form")?;
         let details = all.iter().filter_map(|entry| entry["histograms"]["details"].as_array());
-        let mut named = details
+        let named = details
             .flatten()
             .filter(|one| one["name"].as_str().is_some_and(|name| name.ends_with(HISTOGRAM)));
-        // Before the first value there is no histogram.
-        let Some(found) = named.next() else { return Ok(Self::default()) };
-        let buckets = Vec::<Bucket>::deserialize(&found["totals"]);
-        Ok(Self(buckets.context("a histogram's totals have another form")?))
+        // One for each scope that has the name; before the first value there is none.
+        let mut sum: Vec<Bucket> = Vec::new();
+        for one in named {
+            let buckets = Vec::<Bucket>::deserialize(&one["totals"])
+                .context("a histogram's totals have another form")?;
+            for bucket in buckets {
+                match sum.iter_mut().find(|known| known.lower_bound == bucket.lower_bound) {
+                    Some(known) => known.count += bucket.count,
+                    None => sum.push(bucket),
+                }
+            }
+        }
+        Ok(Self(sum))
     }
 
     /// How many values it has.
@@ -89,6 +101,23 @@ impl Buckets {
     }
 }
 
+/// The delays of what came since `before`, once nothing more comes: Envoy merges its workers' values
+/// every five seconds.
+///
+/// # Errors
+/// When nothing came, or it does not cease; `logs` tells where to look.
+pub async fn settled(admin: SocketAddr, before: &Buckets, logs: &Path) -> Result<Delay> {
+    let seen = Cell::new(0);
+    let still = async || {
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        let during = Buckets::read(admin).await.ok()?.since(before);
+        let last = seen.replace(during.count());
+        (last > 0 && last == during.count()).then_some(during)
+    };
+    let what = format!("values of {HISTOGRAM}, and then no more of them");
+    processes::wait_until(&what, Duration::from_secs(60), logs, still).await?.delay()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +145,19 @@ mod tests {
         let during = Buckets::parse(&stats(&after)).unwrap().since(&earlier);
         assert_eq!(during.count(), 100);
         assert_eq!(during.delay().unwrap(), Delay { p50: 1.1, p99: 21.0 });
+    }
+
+    #[test]
+    fn histograms_of_one_name_are_added_up() {
+        let one = json!([{"lower_bound": 4, "width": 1, "count": 3}]);
+        let mut twice = stats(&one);
+        let again = stats(
+            &json!([{"lower_bound": 4, "width": 1, "count": 2}, {"lower_bound": 8, "width": 1, "count": 1}]),
+        );
+        twice["stats"].as_array_mut().unwrap().extend(again["stats"].as_array().unwrap().clone());
+        let buckets = Buckets::parse(&twice).unwrap();
+        assert_eq!(buckets.count(), 6);
+        assert_eq!(buckets.delay().unwrap(), Delay { p50: 5.0, p99: 9.0 });
     }
 
     #[test]
