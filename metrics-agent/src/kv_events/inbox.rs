@@ -83,7 +83,13 @@ pub enum News {
         space: Option<OwnedSemaphorePermit>,
     },
     /// All that came before is void.
-    Void(Cause),
+    Void {
+        /// Why.
+        cause: Cause,
+        /// Whether what comes next is surely of the same process: then names of blocks keep
+        /// their meaning.
+        same_engine: bool,
+    },
     /// Something to count.
     Count(Note),
     /// A message of another shape than topic, number and payload came, and was dropped.

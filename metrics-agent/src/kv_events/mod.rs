@@ -6,8 +6,10 @@
 //! - [`inbox`]: the queue to the one thread, [`worker`], that feeds the index and the stream;
 //! - [`supervisor`] follows the fleet with an [`endpoint_task`] for each endpoint, which asks
 //!   its engine where it publishes ([`discover`]);
+//! - [`completeness`]: whether what events hang on is known;
 //! - [`models`]: which model events are of; [`tally`]: what is counted.
 
+pub mod completeness;
 pub mod decode;
 pub mod discover;
 pub mod endpoint_task;

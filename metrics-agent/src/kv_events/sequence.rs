@@ -37,7 +37,13 @@ pub enum Effect {
         from: u64,
     },
     /// Everything held of this publisher is void; what is applied next begins cold.
-    Void(Cause),
+    Void {
+        /// Why.
+        cause: Cause,
+        /// Whether what is applied next is surely of the same process as what was: then the
+        /// names of its blocks still mean what they meant.
+        same_engine: bool,
+    },
     /// Something to count.
     Count(Note),
 }
@@ -95,6 +101,10 @@ pub struct Sequence {
     next: Option<u64>,
     /// Fingerprint of the batch before `next`, if it was applied.
     last: Option<u64>,
+    /// Whether what was applied is surely of the engine that is connected.
+    same_engine: bool,
+    /// Whether names of before a void may be known, of the same engine as what was applied since.
+    named: bool,
     /// Newest live number of this connection.
     last_live: Option<u64>,
     replay: Option<Replay>,
@@ -113,6 +123,8 @@ impl Sequence {
             replays,
             next: None,
             last: None,
+            same_engine: false,
+            named: false,
             last_live: None,
             replay: None,
             rounds: 0,
@@ -138,10 +150,13 @@ impl Sequence {
     /// There is a new connection; nothing of the old one comes any more.
     pub fn connected(&mut self, now: Instant, out: &mut Vec<Effect>) {
         self.disconnected();
+        // Until something shows that it is: a batch that is known, or one without anything before it.
+        self.same_engine = false;
+        if !self.replays || self.last.is_none() {
+            self.void(Cause::Reconnected, out);
+        }
         if self.replays {
             self.ask(now, out);
-        } else if self.next.is_some() {
-            self.void(Cause::Reconnected, out);
         }
     }
 
@@ -183,7 +198,9 @@ impl Sequence {
             }
             if seq == replay.from {
                 replay.proof = None;
-                if xxh3_64(&payload) != proof {
+                if xxh3_64(&payload) == proof {
+                    self.same_engine = true;
+                } else {
                     self.restarted(now, out);
                 }
                 return;
@@ -289,6 +306,7 @@ impl Sequence {
 
     /// The engine is another than the one whose batches were applied.
     fn restarted(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        self.same_engine = false;
         self.void(Cause::Restarted, out);
         // What waited may be the old engine's.
         self.forget_waiting();
@@ -330,13 +348,17 @@ impl Sequence {
     fn apply(&mut self, seq: u64, payload: Bytes, out: &mut Vec<Effect>) {
         self.next = Some(seq.saturating_add(1));
         self.last = Some(xxh3_64(&payload));
+        self.same_engine = true;
         out.push(Effect::Apply(payload));
     }
 
     fn void(&mut self, cause: Cause, out: &mut Vec<Effect>) {
-        if self.last.take().is_some() {
-            out.push(Effect::Void(cause));
+        let same_engine = self.same_engine;
+        let held = self.last.take().is_some();
+        if held || self.named && !same_engine {
+            out.push(Effect::Void { cause, same_engine });
         }
+        self.named = same_engine && (held || self.named);
         self.next = None;
     }
 

@@ -235,7 +235,7 @@ impl Follower {
                     let space = self.source.outlet.space(payload.len()).await;
                     News::Batch { payload, model: self.model.clone(), space }
                 }
-                Effect::Void(cause) => News::Void(cause),
+                Effect::Void { cause, same_engine } => News::Void { cause, same_engine },
                 Effect::Count(note) => News::Count(note),
                 Effect::AskReplay { from } => {
                     *replay = self.source.address.replay.map(|address| Replay::ask(address, from));

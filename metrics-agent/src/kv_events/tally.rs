@@ -69,6 +69,8 @@ tally! {
     foreign_topics: Stream "foreign_topic",
     /// Publishers that could not be reached.
     unreachable: Stream "unreachable",
+    /// Times that too many blocks hung on unknown ones.
+    incomplete: Stream "incomplete",
     /// See [`Cause::Restarted`].
     void_restarted: Voids "restarted",
     /// See [`Cause::Gap`].
@@ -87,6 +89,10 @@ tally! {
     blocks_removed: Blocks "removed",
     /// Blocks stored under a parent that is not known.
     blocks_orphaned: Blocks "orphan",
+    /// Blocks copied to a slower tier that are not known.
+    blocks_unknown_copy: Blocks "unknown_copy",
+    /// Blocks not known to be held until something was stored that hangs on them.
+    blocks_revived: Blocks "revived",
     /// Blocks removed that were not known.
     blocks_not_known: Blocks "unknown_removal",
     /// Blocks of groups that say nothing of whole prefixes.
@@ -135,6 +141,8 @@ impl Tally {
             (&mut self.blocks_stored, before.stored, now.stored),
             (&mut self.blocks_removed, before.removed, now.removed),
             (&mut self.blocks_orphaned, before.orphans, now.orphans),
+            (&mut self.blocks_unknown_copy, before.unknown_copies, now.unknown_copies),
+            (&mut self.blocks_revived, before.revived, now.revived),
             (&mut self.blocks_not_known, before.unknown_removals, now.unknown_removals),
             (&mut self.blocks_other_group, before.other_groups, now.other_groups),
             (&mut self.blocks_malformed, before.malformed, now.malformed),

@@ -3,6 +3,7 @@
 //! It owns every index, so nothing is locked while events are read, and it takes in whatever has
 //! queued up before it tells the readers: at high rates they are woken per round, not per batch.
 
+use super::completeness::Completeness;
 use super::decode;
 use super::event::Event;
 use super::inbox::{Following, Message, News, Order, Report, SourceId};
@@ -15,7 +16,7 @@ use crate::publish::table::Table;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 use warmroute_shared_state::block::Tier;
 use warmroute_shared_state::endpoint::EndpointId;
 
@@ -57,6 +58,7 @@ struct Endpoint {
     told: Option<Told>,
     counted: Counters,
     tally: Tally,
+    completeness: Completeness,
     /// When the first batch of this round was made, in ms since 1970.
     first_at_ms: u64,
     last_batch: Option<f64>,
@@ -111,7 +113,7 @@ impl Worker {
         self.touched.insert(source.endpoint);
         let rank = u32::from(source.rank);
         match news {
-            News::Begin => endpoint.lose(source.rank),
+            News::Begin => endpoint.forget(source.rank),
             News::Batch { payload, model, space } => {
                 if model.is_some() {
                     endpoint.topic = model;
@@ -119,9 +121,13 @@ impl Worker {
                 self.learned |= endpoint.apply(rank, &payload, &mut self.models);
                 drop(space);
             }
-            News::Void(cause) => {
+            News::Void { cause, same_engine } => {
                 endpoint.tally.void(cause);
-                endpoint.index.clear_rank(rank);
+                if same_engine {
+                    endpoint.index.lose(rank);
+                } else {
+                    endpoint.clear(rank);
+                }
             }
             News::Count(note) => endpoint.tally.note(note),
             News::Malformed => bump(&mut endpoint.tally.malformed),
@@ -133,11 +139,11 @@ impl Worker {
             }
             News::ForeignTopic => {
                 bump(&mut endpoint.tally.foreign_topics);
-                endpoint.lose(source.rank);
+                endpoint.forget(source.rank);
             }
             News::Unreachable => {
                 bump(&mut endpoint.tally.unreachable);
-                endpoint.lose(source.rank);
+                endpoint.forget(source.rank);
             }
         }
     }
@@ -176,15 +182,21 @@ impl Endpoint {
             told: None,
             counted: Counters::default(),
             tally: Tally::default(),
+            completeness: Completeness::default(),
             first_at_ms: 0,
             last_batch: None,
         }
     }
 
-    /// Nothing is known of a rank any more.
-    fn lose(&mut self, rank: u16) {
+    /// Nothing is known of a rank any more, nor that it will be the same engine when it is heard again.
+    fn forget(&mut self, rank: u16) {
         self.whole.remove(&rank);
-        self.index.clear_rank(rank.into());
+        self.clear(rank.into());
+    }
+
+    fn clear(&mut self, rank: u32) {
+        self.index.clear_rank(rank);
+        self.completeness.reset();
     }
 
     /// Reads a batch and takes in its events. Returns whether it told of an adapter that is new.
@@ -207,7 +219,8 @@ impl Endpoint {
             return false;
         };
         bump(&mut self.tally.read);
-        let mut learned = false;
+        let (before, was_incomplete) = (*self.index.counters(), self.completeness.is_incomplete());
+        let (mut learned, mut cleared) = (false, false);
         for event in &batch.events {
             bump(match event {
                 Event::Stored(stored) => {
@@ -217,17 +230,36 @@ impl Endpoint {
                     &mut self.tally.stored
                 }
                 Event::Removed(_) => &mut self.tally.removed,
-                Event::Cleared => &mut self.tally.cleared,
+                Event::Cleared => {
+                    cleared = true;
+                    &mut self.tally.cleared
+                }
             });
             self.index.apply(rank, event, &model.context());
+        }
+        if cleared {
+            self.completeness.reset();
+        }
+        let now = self.index.counters();
+        self.completeness.stored(
+            now.stored.saturating_sub(before.stored),
+            now.orphans.saturating_sub(before.orphans),
+        );
+        if self.completeness.is_incomplete() && !was_incomplete {
+            bump(&mut self.tally.incomplete);
+            warn!(
+                endpoint = self.following.name,
+                "many KV events build on blocks of before the agent listened, so the endpoint is \
+                 approximate until most are known"
+            );
         }
         learned
     }
 
-    /// Events come, none is missing, and they can be read.
+    /// Events come, none is missing, they can be read, and what they build on is known.
     fn is_precise(&self, models: &Models) -> bool {
         let model = || models.find(self.topic.as_deref(), self.following.model.as_deref());
-        !self.whole.is_empty() && model().is_some()
+        !self.whole.is_empty() && !self.completeness.is_incomplete() && model().is_some()
     }
 
     fn tell(&mut self, models: &Models, changes: &mut Changes, table: &mut Table) {
@@ -237,7 +269,12 @@ impl Endpoint {
                 table.end(id);
                 info!(endpoint = self.following.name, "KV events are not precise any more");
             }
+            // What changes is not told, and need not wait until it is.
+            self.index.drain(changes);
             return;
+        }
+        if self.told.is_none() {
+            self.index.tell_anew();
         }
         self.index.drain(changes);
         let period = self.period(changes.cleared, table);
@@ -277,7 +314,7 @@ impl Endpoint {
         let name = &self.following.name;
         let metrics = &shared.metrics.kv_events;
         metrics.add(name, &std::mem::take(&mut self.tally));
-        metrics.set(name, self.index.blocks(), self.told.is_some(), self.last_batch);
+        metrics.set(name, &self.index, self.told.is_some(), self.last_batch);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Metrics of KV events, by endpoint.
 
 use crate::kv_events::tally::{self, Tally};
+use crate::kv_index::Index;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -40,6 +41,7 @@ pub struct KvEventMetrics {
     voids: Family<VoidLabels, Counter>,
     blocks: Family<BlockLabels, Counter>,
     held: Family<EndpointLabels, Gauge>,
+    remembered: Family<EndpointLabels, Gauge>,
     precise: Family<EndpointLabels, Gauge>,
     last_batch: Family<EndpointLabels, Gauge<f64, AtomicU64>>,
 }
@@ -61,7 +63,8 @@ impl KvEventMetrics {
             "kv_stream",
             "What happened to streams of KV events: gap, duplicate, overflow (more waited for a \
              replay than may), malformed (a message that is no batch), replayed, replay_retried, \
-             unreachable, foreign_topic (not as topicFilter says)",
+             unreachable, foreign_topic (not as topicFilter says), incomplete (so many blocks hang \
+             on unknown ones that the endpoint is approximate for now)",
             self.stream.clone(),
         );
         registry.register(
@@ -72,7 +75,8 @@ impl KvEventMetrics {
         );
         registry.register(
             "kv_blocks",
-            "Engine blocks by fate: stored, removed, orphan (unknown parent), unknown_removal, \
+            "Engine blocks by fate: stored, removed, orphan (unknown parent), revived (not known to \
+             be held until others were stored under them), unknown_removal, unknown_copy, \
              other_group (no whole prefixes), malformed, unknown_id (a token without bytes), \
              opaque_key (an image or the like), decoded_same, decoded_differs, over_limit",
             self.blocks.clone(),
@@ -83,8 +87,14 @@ impl KvEventMetrics {
             self.held.clone(),
         );
         registry.register(
+            "kv_blocks_remembered",
+            "Engine blocks that an endpoint is not known to hold, but whose names are kept, for \
+             others hang on them or events were lost",
+            self.remembered.clone(),
+        );
+        registry.register(
             "kv_precise",
-            "1 while an endpoint's events come and none is missing",
+            "1 while an endpoint's events come, none is missing, and what they hang on is known",
             self.precise.clone(),
         );
         registry.register(
@@ -121,10 +131,14 @@ impl KvEventMetrics {
         }
     }
 
-    /// Sets what an endpoint holds now, and whether that is precise.
-    pub fn set(&self, endpoint: &str, blocks: usize, precise: bool, last_batch: Option<f64>) {
+    /// Sets what an endpoint holds now, what else is remembered of it, and whether that is precise.
+    pub fn set(&self, endpoint: &str, index: &Index, precise: bool, last_batch: Option<f64>) {
         let labels = EndpointLabels { endpoint: endpoint.to_owned() };
-        self.held.get_or_create(&labels).set(i64::try_from(blocks).unwrap_or(i64::MAX));
+        for (family, blocks) in
+            [(&self.held, index.blocks()), (&self.remembered, index.remembered())]
+        {
+            family.get_or_create(&labels).set(i64::try_from(blocks).unwrap_or(i64::MAX));
+        }
         self.precise.get_or_create(&labels).set(i64::from(precise));
         if let Some(at) = last_batch {
             self.last_batch.get_or_create(&labels).set(at);
@@ -151,6 +165,7 @@ impl KvEventMetrics {
         }
         let labels = EndpointLabels { endpoint: endpoint.to_owned() };
         self.held.remove(&labels);
+        self.remembered.remove(&labels);
         self.precise.remove(&labels);
         self.last_batch.remove(&labels);
     }
@@ -182,7 +197,7 @@ mod tests {
         for endpoint in ["n/a", "n/b"] {
             metrics.add(endpoint, &tally);
             metrics.add(endpoint, &tally);
-            metrics.set(endpoint, 9, true, Some(1.5));
+            metrics.set(endpoint, &Index::default(), true, Some(1.5));
         }
         let seen = text(&metrics);
         for line in [
@@ -191,7 +206,8 @@ mod tests {
             "kv_stream_total{endpoint=\"n/a\",event=\"gap\"} 6",
             "kv_voids_total{endpoint=\"n/a\",cause=\"gap\"} 8",
             "kv_blocks_total{endpoint=\"n/a\",fate=\"orphan\"} 10",
-            "kv_blocks_held{endpoint=\"n/a\"} 9",
+            "kv_blocks_held{endpoint=\"n/a\"} 0",
+            "kv_blocks_remembered{endpoint=\"n/a\"} 0",
             "kv_precise{endpoint=\"n/a\"} 1",
             "kv_last_batch_timestamp_seconds{endpoint=\"n/a\"} 1.5",
         ] {

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 /// A batch of an engine: its run and its number.
 type Id = (u64, u64);
@@ -32,7 +33,8 @@ impl Bench {
             .map(|effect| match effect {
                 Effect::Apply(payload) => String::from_utf8(payload.to_vec()).unwrap(),
                 Effect::AskReplay { from } => format!("ask {from}"),
-                Effect::Void(cause) => format!("void {cause:?}"),
+                Effect::Void { cause, same_engine: false } => format!("void {cause:?}"),
+                Effect::Void { cause, same_engine: true } => format!("lose {cause:?}"),
                 Effect::Count(note) => format!("{note:?}"),
             })
             .collect()
@@ -77,7 +79,7 @@ fn without_replays_it_starts_anywhere_and_a_gap_voids() {
     assert_eq!(bench.live((1, 7)), ["1:7"]);
     assert_eq!(bench.live((1, 8)), ["1:8"]);
     assert_eq!(bench.live((1, 8)), ["Duplicate"]);
-    assert_eq!(bench.live((1, 10)), ["Gap", "void Gap", "1:10"]);
+    assert_eq!(bench.live((1, 10)), ["Gap", "lose Gap", "1:10"]);
     assert_eq!(bench.live((1, 11)), ["1:11"]);
     assert_eq!(bench.live((2, 0)), ["void Restarted", "2:0"]);
     assert_eq!(bench.connected(), ["void Reconnected"]);
@@ -176,7 +178,7 @@ fn a_connection_that_was_only_cut_voids_nothing() {
 fn a_replay_that_starts_too_late_voids_and_brings_what_it_has() {
     let mut bench = Bench::at(5);
     bench.live((1, 100));
-    assert_eq!(bench.replayed((1, 90)), ["void ReplayTooLate", "1:90"]);
+    assert_eq!(bench.replayed((1, 90)), ["lose ReplayTooLate", "1:90"]);
     assert_eq!(bench.replayed((1, 91)), ["1:91"]);
     let mut cold = Bench::new(true);
     cold.connected();
@@ -196,7 +198,7 @@ fn a_hole_in_a_replay_is_tried_again_while_that_helps() {
     bench.replayed((1, 6));
     assert_eq!(bench.replayed((1, 9)), ["Retried", "ask 6"]);
     bench.replayed((1, 6));
-    assert_eq!(bench.replayed((1, 9)), ["void ReplayHole", "1:9"]);
+    assert_eq!(bench.replayed((1, 9)), ["lose ReplayHole", "1:9"]);
     (10..=20).for_each(|seq| drop(bench.replayed((1, seq))));
     assert_eq!(bench.ended(), ["Replayed", "Duplicate"]);
 }
@@ -207,7 +209,7 @@ fn a_replay_that_fails_twice_voids_and_goes_on_with_the_newest() {
     bench.live((1, 8));
     bench.live((1, 9));
     assert_eq!(bench.failed(), ["Retried", "ask 4"]);
-    assert_eq!(bench.failed(), ["void ReplayFailed", "1:8", "1:9"]);
+    assert_eq!(bench.failed(), ["lose ReplayFailed", "1:8", "1:9"]);
     assert_eq!(bench.failed(), NOTHING);
     assert_eq!(bench.live((1, 10)), ["1:10"]);
     let mut cold = Bench::new(true);
@@ -215,6 +217,27 @@ fn a_replay_that_fails_twice_voids_and_goes_on_with_the_newest() {
     cold.live((1, 3));
     assert_eq!(cold.failed(), ["Retried", "ask 0"]);
     assert_eq!(cold.failed(), ["1:3"]);
+}
+
+#[test]
+fn names_are_kept_only_while_it_is_surely_the_same_engine() {
+    // After a new connection, before anything showed that.
+    let mut bench = Bench::at(5);
+    assert_eq!(bench.connected(), ["ask 4"]);
+    assert_eq!(bench.replayed((1, 90)), ["void ReplayTooLate", "1:90"]);
+    let mut bench = Bench::at(5);
+    bench.connected();
+    assert_eq!(bench.failed(), ["Retried", "ask 4"]);
+    assert_eq!(bench.failed(), ["void ReplayFailed"]);
+    // After the proof.
+    let mut bench = Bench::at(5);
+    bench.connected();
+    bench.replayed((1, 4));
+    assert_eq!(bench.failed(), ["Retried", "ask 4"]);
+    assert_eq!(bench.failed(), ["lose ReplayFailed"]);
+    // Names are known, and nothing is held that a replay could prove.
+    assert_eq!(bench.connected(), ["void Reconnected", "ask 0"]);
+    assert_eq!(bench.connected(), ["ask 0"]);
 }
 
 #[test]
@@ -236,7 +259,7 @@ fn silence_and_slowness_end_a_replay() {
             bench.replayed((1, 4));
         }
     }
-    assert_eq!(bench.run(Sequence::tick), ["void ReplayFailed", "1:8"]);
+    assert_eq!(bench.run(Sequence::tick), ["lose ReplayFailed", "1:8"]);
     assert_eq!(bench.sequence.deadline(), None);
 }
 
@@ -300,13 +323,16 @@ struct World {
     replay: Option<VecDeque<Id>>,
     /// What was applied since the last void.
     held: Vec<Id>,
+    /// Runs whose names may be known.
+    named: BTreeSet<u64>,
 }
 
 impl World {
     fn new(replays: bool, keeps: u64) -> Self {
         let (sequence, now) = (Sequence::new(replays), Instant::now());
-        let held = Vec::new();
-        let mut world = Self { sequence, now, run: 0, published: 0, keeps, replay: None, held };
+        let (held, named) = (Vec::new(), BTreeSet::new());
+        let mut world =
+            Self { sequence, now, run: 0, published: 0, keeps, replay: None, held, named };
         world.act(Sequence::connected);
         world
     }
@@ -316,8 +342,16 @@ impl World {
         call(&mut self.sequence, self.now, &mut out);
         for effect in out {
             match effect {
-                Effect::Apply(payload) => self.held.push(id(&payload)),
-                Effect::Void(_) => self.held.clear(),
+                Effect::Apply(payload) => {
+                    self.held.push(id(&payload));
+                    self.named.insert(id(&payload).0);
+                }
+                Effect::Void { same_engine, .. } => {
+                    self.held.clear();
+                    if !same_engine {
+                        self.named.clear();
+                    }
+                }
                 Effect::AskReplay { from } => {
                     let first = from.max(self.published.saturating_sub(self.keeps));
                     self.replay =
@@ -328,6 +362,7 @@ impl World {
         }
         let whole =
             self.held.windows(2).all(|pair| pair[0].0 == pair[1].0 && pair[0].1 + 1 == pair[1].1);
+        assert!(self.named.len() < 2, "names of two engines");
         assert!(whole, "held without a void between: {:?}", self.held);
     }
 

@@ -173,7 +173,7 @@ fn a_void_gives_a_new_generation_and_nothing_of_before() {
     bench.whole(0);
     bench.batch(0, &json!([stored(&[1, 2], b'a')]));
     let before = bench.generation();
-    bench.hear(0, News::Void(Cause::Gap));
+    bench.hear(0, News::Void { cause: Cause::Gap, same_engine: false });
     assert_eq!(bench.held(), (true, 0));
     assert_ne!(bench.generation(), before);
     bench.batch(0, &json!([["BlockStored", [3], 2, vec![b'a'; 64], 64], stored(&[8, 9], b'b')]));
@@ -190,6 +190,67 @@ fn a_void_gives_a_new_generation_and_nothing_of_before() {
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }
+}
+
+#[test]
+fn a_loss_keeps_names_and_what_is_stored_under_them_is_told_again() {
+    let mut bench = Bench::new();
+    bench.whole(0);
+    bench.batch(0, &json!([stored(&[1, 2, 3], b'a')]));
+    let before = bench.generation();
+    bench.hear(0, News::Void { cause: Cause::ReplayHole, same_engine: true });
+    assert_eq!(bench.held(), (true, 0));
+    assert_ne!(bench.generation(), before);
+    bench.batch(0, &json!([["BlockStored", [8, 9], 2, vec![b'a'; 128], 64]]));
+    assert_eq!(bench.hashes(Tier::Device), expected(&SCOPE, 256, b'a'));
+    let metrics = bench.metrics();
+    for line in [
+        "kv_voids_total{endpoint=\"n/e\",cause=\"replay_hole\"} 1",
+        "kv_blocks_total{endpoint=\"n/e\",fate=\"revived\"} 2",
+        "kv_blocks_held{endpoint=\"n/e\"} 4",
+        "kv_blocks_remembered{endpoint=\"n/e\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+}
+
+#[test]
+fn while_most_builds_on_unknown_blocks_the_endpoint_is_not_precise() {
+    let mut bench = Bench::new();
+    bench.whole(0);
+    bench.batch(0, &json!([stored(&[1, 2], b'a')]));
+    let orphans = |first: u64| {
+        let names: Vec<u64> = (first..first + 60).collect();
+        json!([["BlockStored", names, 999, vec![b'o'; 60 * 64], 64]])
+    };
+    bench.batch(0, &orphans(1000));
+    assert_eq!(bench.held(), (false, 0));
+    bench.batch(0, &orphans(2000));
+    // Stored, removed, and stored: all that is held when it is precise again is told then.
+    let names: Vec<u64> = (100..300).collect();
+    bench.batch(0, &json!([stored(&[3, 4], b'b'), ["BlockRemoved", [2]]]));
+    bench.batch(0, &json!([stored(&names, b'c')]));
+    assert_eq!(bench.held(), (true, 101));
+    let mut all = expected(&SCOPE, 128, b'b');
+    all.extend(expected(&SCOPE, 200 * 64, b'c'));
+    all.sort_unstable();
+    assert_eq!(bench.hashes(Tier::Device), all);
+    let metrics = bench.metrics();
+    for line in
+        ["event=\"incomplete\"} 1", "fate=\"orphan\"} 120", "kv_precise{endpoint=\"n/e\"} 1"]
+    {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+    // A fresh engine has nothing of before.
+    bench.batch(0, &orphans(3000));
+    bench.batch(0, &orphans(4000));
+    assert_eq!(bench.held(), (false, 0));
+    bench.hear(0, News::Void { cause: Cause::Restarted, same_engine: false });
+    assert_eq!(bench.held(), (true, 0));
+    bench.batch(0, &orphans(5000));
+    assert_eq!(bench.held(), (false, 0));
+    bench.batch(0, &json!([["AllBlocksCleared"]]));
+    assert_eq!(bench.held(), (true, 0));
 }
 
 #[test]
@@ -222,7 +283,7 @@ fn ranks_hold_together_and_are_void_apart() {
     bench.batch(0, &json!([stored(&[1, 2], b'a')]));
     bench.batch(1, &json!([stored(&[1, 2], b'a'), stored(&[3, 4], b'b')]));
     assert_eq!(bench.held(), (true, 2));
-    bench.hear(1, News::Void(Cause::Restarted));
+    bench.hear(1, News::Void { cause: Cause::Restarted, same_engine: false });
     assert_eq!(bench.hashes(Tier::Device), expected(&SCOPE, 128, b'a'));
     bench.hear(1, News::Unreachable);
     assert_eq!(bench.held(), (true, 1), "the other rank is still there");
