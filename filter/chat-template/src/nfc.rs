@@ -1,7 +1,8 @@
 //! Unicode's canonical composition, which some tokenizers (Qwen's) apply before they cut a text into tokens.
 
 use std::borrow::Cow;
-use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+use unicode_normalization::char::{canonical_combining_class, compose, decompose_canonical};
+use unicode_normalization::{IsNormalized, is_nfc_quick};
 
 /// `text` in normalisation form C. Text that is in it already, as nearly all is, is not copied; bytes that are no
 /// UTF-8 come back as they are.
@@ -16,7 +17,75 @@ pub fn normalize_nfc(text: &[u8]) -> Cow<'_, [u8]> {
     if is_nfc_quick(text.chars()) == IsNormalized::Yes {
         return Cow::Borrowed(text.as_bytes());
     }
-    Cow::Owned(text.nfc().collect::<String>().into_bytes())
+    let mut composer = Composer { out: String::with_capacity(text.len()), ..Composer::default() };
+    for character in text.chars() {
+        decompose_canonical(character, |part| composer.push(part));
+    }
+    composer.flush();
+    Cow::Owned(composer.out.into_bytes())
+}
+
+/// Composes decomposed characters (Unicode Standard Annex 15). The crate's own iterator does the same, but brings the
+/// tables of compatible decompositions, which nobody wants here, into the module.
+#[derive(Default)]
+struct Composer {
+    out: String,
+    /// The last character that others combine with.
+    starter: Option<char>,
+    /// What came after it, with combining classes.
+    marks: Vec<(u8, char)>,
+}
+
+impl Composer {
+    fn push(&mut self, character: char) {
+        let class = canonical_combining_class(character);
+        if class != 0 {
+            self.marks.push((class, character));
+            return;
+        }
+        self.combine();
+        match self.starter {
+            // Nothing stands between the two.
+            Some(starter) if self.marks.is_empty() => match compose(starter, character) {
+                Some(composed) => self.starter = Some(composed),
+                None => {
+                    self.out.push(starter);
+                    self.starter = Some(character);
+                }
+            },
+            _ => {
+                self.write();
+                self.starter = Some(character);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.combine();
+        self.write();
+    }
+
+    /// Brings the marks into order and combines those that nothing keeps from the starter.
+    fn combine(&mut self) {
+        self.marks.sort_by_key(|(class, _)| *class);
+        let Some(mut starter) = self.starter else { return };
+        let mut last = 0;
+        self.marks.retain(|(class, mark)| {
+            // A mark of the same class that stayed is in the way.
+            let composed = if last < *class { compose(starter, *mark) } else { None };
+            match composed {
+                Some(composed) => starter = composed,
+                None => last = *class,
+            }
+            composed.is_none()
+        });
+        self.starter = Some(starter);
+    }
+
+    fn write(&mut self) {
+        self.out.extend(self.starter.take());
+        self.out.extend(self.marks.drain(..).map(|(_, mark)| mark));
+    }
 }
 
 #[cfg(test)]
@@ -52,6 +121,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn composes_as_the_crate_does(text in "[ae\u{1100}-\u{1115}\u{1161}-\u{1175}\u{11a8}-\u{11c2}\u{300}-\u{345}\u{1e00}-\u{1eff}\u{ac00}-\u{ac40}\u{f900}-\u{f910}\u{93c}\u{915}-\u{930}]{0,40}|\\PC{0,40}") {
+            let expected: String = unicode_normalization::UnicodeNormalization::nfc(text.as_str()).collect();
+            prop_assert_eq!(normalize_nfc(text.as_bytes()), expected.as_bytes());
+        }
+
         #[test]
         fn normalising_twice_changes_nothing(text in any::<String>()) {
             let once = normalize_nfc(text.as_bytes());
