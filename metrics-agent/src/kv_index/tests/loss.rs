@@ -129,8 +129,7 @@ fn told_anew_is_all_that_is_covered() {
 /// An engine with copies of blocks, named by all that lies before them, and prompts that find them.
 #[derive(Default)]
 struct Engine {
-    /// Copies by name; the token ids of the prompt up to the block's end.
-    copies: BTreeMap<u64, (u32, Vec<u32>)>,
+    copies: BTreeMap<u64, u32>,
 }
 
 fn name(ids: &[u32]) -> u64 {
@@ -148,8 +147,7 @@ impl Engine {
         let parent = found.checked_sub(1).map(|last| name(&ids[..ends[last]]));
         let new: Vec<u64> = ends[found..].iter().map(|end| name(&ids[..*end])).collect();
         for end in &ends[found..] {
-            let entry = self.copies.entry(name(&ids[..*end]));
-            entry.or_insert_with(|| (0, ids[..*end].to_vec())).0 += 1;
+            *self.copies.entry(name(&ids[..*end])).or_default() += 1;
         }
         // A single block would be looked at as decoded.
         (new.len() > 1).then(|| store(&new, parent, &ids[found * SIZE..]))
@@ -158,9 +156,9 @@ impl Engine {
     /// One copy of some block goes, whatever hangs on it.
     fn evict(&mut self, choice: usize) -> Option<Event> {
         let name = *self.copies.keys().nth(choice % self.copies.len().max(1))?;
-        let entry = self.copies.get_mut(&name)?;
-        entry.0 -= 1;
-        if entry.0 == 0 {
+        let copies = self.copies.get_mut(&name)?;
+        *copies -= 1;
+        if *copies == 0 {
             self.copies.remove(&name);
         }
         Some(removed(&[name]))
@@ -169,22 +167,37 @@ impl Engine {
     /// Byte blocks that lie wholly in held blocks.
     fn covered(&self) -> BTreeSet<u64> {
         let mut covered = BTreeSet::new();
-        for (_, ids) in self.copies.values() {
-            let ends: Vec<usize> = (0..=ids.len() / SIZE).map(|n| n * SIZE).collect();
-            let bytes: Vec<usize> =
-                ends.iter().map(|end| bytes_of(&MADE_UP, &ids[..*end]).len()).collect();
-            for (position, hash) in chain(&scope("m"), &MADE_UP, ids).into_iter().enumerate() {
+        for text in TEXTS.iter() {
+            for (position, hash) in text.chain.iter().enumerate() {
                 let (first, last) = (position * BLOCK_BYTES, (position + 1) * BLOCK_BYTES);
-                let mut touched =
-                    (1..ends.len()).filter(|n| bytes[n - 1] < last && bytes[*n] > first);
-                if touched.all(|n| self.copies.contains_key(&name(&ids[..ends[n]]))) {
-                    covered.insert(hash);
+                let mut touched = (0..text.names.len())
+                    .filter(|n| text.ends[*n] < last && text.ends[n + 1] > first);
+                if touched.all(|n| self.copies.contains_key(&text.names[n])) {
+                    covered.insert(*hash);
                 }
             }
         }
         covered
     }
 }
+
+/// All that never changes of a text.
+struct Text {
+    names: Vec<u64>,
+    chain: Vec<u64>,
+    /// Bytes before each engine block, and before the end of the last.
+    ends: Vec<usize>,
+}
+
+static TEXTS: LazyLock<Vec<Text>> = LazyLock::new(|| {
+    let all = (0..3).flat_map(|shared| (0..5).map(move |own| text(shared, own)));
+    all.map(|ids| Text {
+        names: (1..=ids.len() / SIZE).map(|n| name(&ids[..n * SIZE])).collect(),
+        chain: chain(&scope("m"), &MADE_UP, &ids),
+        ends: (0..=ids.len() / SIZE).map(|n| bytes_of(&MADE_UP, &ids[..n * SIZE]).len()).collect(),
+    })
+    .collect()
+});
 
 #[derive(Debug, Clone)]
 enum Step {
