@@ -2,6 +2,7 @@
 
 use super::chain::{Cut, Cutter, End};
 use super::changes::Changes;
+use super::counters::{Counters, bump};
 use super::decode_check::{self, Verdict};
 use super::scope::{Salt, is_plain, salt};
 use super::slab::{DEAD, DECODED, NodeId};
@@ -32,42 +33,6 @@ impl Default for Limits {
 
 /// Most data-parallel ranks of an endpoint.
 const MAX_RANKS: usize = 255;
-
-/// What was seen and what was passed over, since the index was made. All count blocks, if not said
-/// otherwise.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Stored, in events that could be used.
-    pub stored: u64,
-    /// Removed, of those that were known.
-    pub removed: u64,
-    /// Stored under a parent that is not known.
-    pub orphans: u64,
-    /// Copied to a slower tier, without their tokens, and not known.
-    pub unknown_copies: u64,
-    /// Not known to be held until something was stored that hangs on them: see [`Index::lose`].
-    pub revived: u64,
-    /// Removed, but not known.
-    pub unknown_removals: u64,
-    /// Stored in KV cache groups that say nothing of whole prefixes, or beside the one followed.
-    pub other_groups: u64,
-    /// Events whose numbers of tokens and blocks don't fit together.
-    pub malformed: u64,
-    /// Chains that ended at an id without bytes.
-    pub unknown_ids: u64,
-    /// Chains that ended at a block with something over it that is no text.
-    pub opaque_keys: u64,
-    /// Blocks that may come from decode: encoded again, and the same.
-    pub checked: u64,
-    /// The same, and not the same: the chain ends there.
-    pub differing: u64,
-    /// Not taken in because of a limit, or given up.
-    pub over_limit: u64,
-    /// Bytes of blocks that were taken in, to learn bytes per token from.
-    pub bytes: u64,
-    /// Tokens of the same.
-    pub tokens: u64,
-}
 
 /// One data-parallel rank: its blocks are its own.
 struct Rank {
@@ -396,8 +361,4 @@ impl Index {
             ChainScope { stream: model.stream, model: model_name, adapter: None, cache_salt };
         Some(End { hash: scope.root(), bytes: 0 })
     }
-}
-
-fn bump(counter: &mut u64, by: usize) {
-    *counter = counter.saturating_add(by as u64);
 }

@@ -18,6 +18,7 @@ mod blobs;
 mod byte_blocks;
 mod chain;
 mod changes;
+mod counters;
 mod coverage;
 mod decode_check;
 mod index;
@@ -29,7 +30,8 @@ mod tests;
 mod tree;
 
 pub use changes::{Changes, TierChanges};
-pub use index::{Counters, Index, Limits};
+pub use counters::Counters;
+pub use index::{Index, Limits};
 
 use crate::tokenizer::bytes::TokenBytes;
 
