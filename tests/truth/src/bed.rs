@@ -13,7 +13,7 @@ use warmroute_demo::processes::{
 };
 
 /// The page on which the filter shows its state.
-const DEBUG_PATH: &str = "/warmroute/debug";
+pub const DEBUG_PATH: &str = "/warmroute/debug";
 
 /// Name of the pool.
 const POOL: &str = "default";

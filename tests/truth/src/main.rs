@@ -10,6 +10,7 @@ use clap::Parser;
 use serde_json::json;
 use warmroute_demo::processes::{Programs, Simulator, get, workspace_root};
 use warmroute_truth::bed::{Bed, Engines, Served};
+use warmroute_truth::probes::Probes;
 use warmroute_truth::replay::{Pace, Rendering};
 use warmroute_truth::verdict::{self, Delay, Observation, Source};
 use warmroute_truth::visibility::{self, Buckets};
@@ -193,9 +194,11 @@ async fn simulated(args: &Args, programs: &Programs, dir: &Path) -> Result<Outco
     Ok(Outcome { observations, visible, precise })
 }
 
-/// Events at the given rate from all engines together.
+/// Events at the given rate from all engines together, and nothing else but probes of the workers.
 async fn flood(args: &Args, bed: &Bed, simulator: &Simulator, dir: &Path) -> Result<Delay> {
-    let before = Buckets::read(bed.envoy.admin).await?;
+    let before = visibility::quiet(bed.envoy.admin, dir).await?;
+    // With eight connections on a worker, that is every few milliseconds.
+    let probes = Probes::start(bed.listen(), Duration::from_millis(40)).await?;
     let each = args.flood / args.replicas.max(1) as u64;
     let mut floods = tokio::task::JoinSet::new();
     for replica in 0..args.replicas {
@@ -212,7 +215,20 @@ async fn flood(args: &Args, bed: &Bed, simulator: &Simulator, dir: &Path) -> Res
     }
     let asked = args.flood as f64 * args.flood_seconds;
     ensure!(stored as f64 >= 0.9 * asked, "the flood had {stored} blocks of {asked}");
-    visibility::settled(bed.envoy.admin, &before, dir).await
+    seen_since(&before, &probes, args, bed, dir).await
+}
+
+/// How soon the workers, all of them asked, saw events since `before`.
+async fn seen_since(
+    before: &Buckets,
+    probes: &Probes,
+    args: &Args,
+    bed: &Bed,
+    dir: &Path,
+) -> Result<Delay> {
+    let workers = probes.workers();
+    ensure!(workers == args.workers, "probes reached {workers} of {} workers", args.workers);
+    visibility::quiet(bed.envoy.admin, dir).await?.since(before).delay()
 }
 
 /// Four turns of every conversation on one engine that somebody else started.
@@ -225,7 +241,9 @@ async fn real(args: &Args, programs: &Programs, dir: &Path, engine: &str) -> Res
         folder: folder.canonicalize().with_context(|| format!("no folder {}", folder.display()))?,
     };
     let bed = Bed::start(programs, dir, Engines::Real(address), &served, args.workers).await?;
-    let before = Buckets::read(bed.envoy.admin).await?;
+    let before = visibility::quiet(bed.envoy.admin, dir).await?;
+    // Seldom: it goes on for minutes, and each takes a line in the access log.
+    let probes = Probes::start(bed.listen(), Duration::from_millis(400)).await?;
     let shape = Shape {
         conversations: args.conversations.unwrap_or(100),
         turns: 4,
@@ -257,7 +275,7 @@ async fn real(args: &Args, programs: &Programs, dir: &Path, engine: &str) -> Res
     }
     let beliefs = records::all_beliefs(&bed.access_log(), &answered).await?;
     let observations = records::join(&answered, &beliefs, &std::collections::HashMap::new())?;
-    let visible = visibility::settled(bed.envoy.admin, &before, dir).await?;
+    let visible = seen_since(&before, &probes, args, &bed, dir).await?;
     Ok(Outcome { observations, visible, precise: bed.endpoints_precise().await? })
 }
 

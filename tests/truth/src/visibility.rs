@@ -101,21 +101,20 @@ impl Buckets {
     }
 }
 
-/// The delays of what came since `before`, once nothing more comes: Envoy merges its workers' values
-/// every five seconds.
+/// What the histogram holds once nothing more comes: Envoy merges its workers' values every five
+/// seconds.
 ///
 /// # Errors
-/// When nothing came, or it does not cease; `logs` tells where to look.
-pub async fn settled(admin: SocketAddr, before: &Buckets, logs: &Path) -> Result<Delay> {
-    let seen = Cell::new(0);
+/// When it does not cease; `logs` tells where to look.
+pub async fn quiet(admin: SocketAddr, logs: &Path) -> Result<Buckets> {
+    let seen = Cell::new(None);
     let still = async || {
         tokio::time::sleep(Duration::from_secs(6)).await;
-        let during = Buckets::read(admin).await.ok()?.since(before);
-        let last = seen.replace(during.count());
-        (last > 0 && last == during.count()).then_some(during)
+        let now = Buckets::read(admin).await.ok()?;
+        (seen.replace(Some(now.count())) == Some(now.count())).then_some(now)
     };
-    let what = format!("values of {HISTOGRAM}, and then no more of them");
-    processes::wait_until(&what, Duration::from_secs(60), logs, still).await?.delay()
+    let what = format!("no more values of {HISTOGRAM}");
+    Ok(processes::wait_until(&what, Duration::from_secs(60), logs, still).await?)
 }
 
 #[cfg(test)]
