@@ -163,7 +163,7 @@ async fn simulated(args: &Args, programs: &Programs, dir: &Path) -> Result<Outco
     let bed = Bed::start(programs, dir, engines, &served, args.workers).await?;
     let Engines::Simulated(simulator) = &bed.engines else { unreachable!("as made above") };
     let shape = Shape {
-        conversations: args.conversations.unwrap_or(240),
+        conversations: args.conversations.unwrap_or(280),
         turns: 6,
         model: served.model.clone(),
         adapters: served.adapters.clone(),
