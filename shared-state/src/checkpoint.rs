@@ -174,12 +174,12 @@ mod tests {
                 TableOp::Endpoint { columns: Columns::only(Column(1)), since: 2, record: sample(2) },
                 TableOp::Remove(EndpointId(3)),
             ];
-            let bytes = encode_roster(5, |each| ops.iter().for_each(|op| each(op)));
+            let bytes = encode_roster(5, |each| ops.iter().for_each(each));
             assert_eq!(decode_roster(&bytes), Ok((5, ops.to_vec())));
         }
 
         fn a_cut_chunk_is_refused() {
-            let bytes = encode_roster(5, [TableOp::Remove(EndpointId(3))].into_iter());
+            let bytes = encode_roster(5, |each| each(&TableOp::Remove(EndpointId(3))));
             for len in 0..bytes.len() {
                 assert!(decode_roster(&bytes[..len]).is_err());
                 assert!(SegmentReader::open(&bytes[..len]).is_err());

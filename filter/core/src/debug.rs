@@ -3,9 +3,10 @@
 use crate::vm::VmState;
 use serde_json::{Value, json};
 
-/// Endpoints with their loads and requests in flight, and how current this VM is.
+/// Endpoints with their loads and requests in flight, and how current this VM is. `memory_bytes`: what the VM
+/// takes.
 #[must_use]
-pub fn state_json(vm: &VmState, now_ms: u64) -> String {
+pub fn state_json(vm: &VmState, now_ms: u64, memory_bytes: usize) -> String {
     let replica = &vm.follower().replica;
     let (position, answered_ms) = replica.roster.position();
     let in_flight = vm.in_flight();
@@ -53,6 +54,7 @@ pub fn state_json(vm: &VmState, now_ms: u64) -> String {
         "seq": position.seq,
         "table_age_ms": now_ms.saturating_sub(answered_ms),
         "prefix_blocks": replica.table.len(),
+        "memory_bytes": memory_bytes,
         "models": models,
         "vms": in_flight.totals.row_count(),
         "in_flight": charged,

@@ -229,3 +229,13 @@ pub(crate) fn get(cluster: &str, path: &str, timeout: Duration) -> Option<u32> {
     let headers = vec![(":method", "GET"), (":path", path), (":authority", cluster)];
     hostcalls::dispatch_http_call(cluster, headers, None, vec![], timeout).ok()
 }
+
+/// Bytes of memory that this VM takes; it never gives any back.
+pub(crate) fn memory_bytes() -> usize {
+    const PAGE_BYTES: usize = 64 << 10;
+    #[cfg(target_arch = "wasm32")]
+    let pages = core::arch::wasm32::memory_size(0);
+    #[cfg(not(target_arch = "wasm32"))]
+    let pages = 0usize;
+    usize::saturating_mul(pages, PAGE_BYTES)
+}

@@ -110,14 +110,17 @@ impl Metrics {
     /// Logs, once for each record of a model, why it is approximate.
     fn report_models(&mut self, vm: &VmState) {
         let models = &vm.follower().replica.models;
-        let mut approximate = 0;
+        let mut approximate = 0u64;
         let mut told = Vec::new();
         for model in models.iter() {
             let mark = (model.revision, model.distrusted);
             if let Some(problem) = model.problem() {
-                approximate += 1;
+                approximate = u64::saturating_add(approximate, 1);
                 if !self.problems_told.contains(&mark) {
-                    log::warn!("chats of model {} are routed approximately: {problem}", model.record.name);
+                    log::warn!(
+                        "chats of model {} are routed approximately: {problem}",
+                        model.record.name
+                    );
                 }
             }
             told.push(mark);

@@ -99,7 +99,7 @@ impl Stream {
         let state = runtime::with(|runtime| {
             runtime.vm.refresh(&host::HostStore);
             runtime.measure_events();
-            debug::state_json(&runtime.vm, now_ms)
+            debug::state_json(&runtime.vm, now_ms, host::memory_bytes())
         });
         self.replied = true;
         let headers = [("content-type", "application/json")];

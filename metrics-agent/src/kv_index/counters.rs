@@ -12,7 +12,7 @@ pub struct Counters {
     pub orphans: u64,
     /// Copied to a slower tier, without their tokens, and not known.
     pub unknown_copies: u64,
-    /// Not known to be held until something was stored that hangs on them: see [`Index::lose`].
+    /// Not known to be held until something was stored that hangs on them: see [`Index::lose`](super::Index::lose).
     pub revived: u64,
     /// Removed, but not known.
     pub unknown_removals: u64,

@@ -115,7 +115,9 @@ impl Reader {
                 }
                 AgentOp::Evict { id, tier, hashes, .. } => {
                     let row = self.rows.get_mut(id).expect("blocks of a known endpoint");
-                    hashes.iter().for_each(|hash| drop(row.blocks.remove(&(*tier, *hash))));
+                    hashes.iter().for_each(|hash| {
+                        row.blocks.remove(&(*tier, *hash));
+                    });
                 }
                 AgentOp::Model(model) => {
                     self.models.insert(model.name.clone(), Arc::clone(model));

@@ -63,7 +63,7 @@ impl Prompt {
             clippy::cast_precision_loss
         )]
         let unfinished = (unfinished as f32 * endpoint.bytes_per_token) as u64;
-        let blocks = self.bytes.saturating_sub(unfinished) / BLOCK_BYTES as u64;
+        let blocks = self.bytes.saturating_sub(unfinished).div_euclid(BLOCK_BYTES as u64);
         let blocks = usize::try_from(blocks).unwrap_or(usize::MAX).min(self.chain.len());
         self.chain.get(..blocks).unwrap_or_default()
     }
@@ -142,7 +142,7 @@ impl Routed {
 
 impl VmState {
     /// Picks an endpoint for the prompt, which is asked for once this VM is up to date: of so many bytes at most
-    /// ([`Self::longest_prompt`]), what lies beyond being held by nobody. Charges the endpoint and remembers that it will hold the prompt. The second
+    /// (what the largest engine has room for), what lies beyond being held by nobody. Charges the endpoint and remembers that it will hold the prompt. The second
     /// value is what to send to the applier.
     pub fn choose(
         &mut self,

@@ -1,9 +1,10 @@
-//! What the filter costs: one large chat body, through Envoy with and without it, and past Envoy.
+//! What it costs. Latency: one large chat body, through Envoy with and without it, and past Envoy.
 //!
 //! Single figures mean little on a shared machine. So the three ways are measured in turn, in many
 //! short rounds of one run, and compared within each round.
 
 mod figures;
+mod kv_scale;
 mod link;
 mod stub;
 
@@ -21,6 +22,7 @@ use crate::processes::{
 use crate::progress::Progress;
 
 pub use figures::{Bench, Spread};
+pub use kv_scale::{KvScale, kv_scale};
 pub use link::LinkError;
 
 use link::Link;

@@ -1,17 +1,30 @@
-//! `bench`: what the filter costs.
+//! `bench`: what it costs.
 
-use warmroute_demo::bench::bench as measure;
+use serde::Serialize;
+use warmroute_demo::bench::{Bench, KvScale, bench as measure, kv_scale};
 use warmroute_demo::processes::{Programs, workspace_root};
 
 use super::{Failure, say};
 
+/// `bench.json`.
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    latency: Bench,
+    kv_scale: KvScale,
+}
+
 pub(crate) async fn bench() -> Result<(), Failure> {
     let root = workspace_root()?;
-    let bench = measure(&Programs::find(&root)?, &root.join("target/run/bench")).await?;
+    let (programs, run) = (Programs::find(&root)?, root.join("target/run/bench"));
+    let kv_scale = kv_scale(&programs, &run.join("kv-scale")).await?;
+    say(&format!("{}\n", kv_scale.table()));
+    let latency = measure(&programs, &run).await?;
     let report = root.join("target/report");
     std::fs::create_dir_all(&report)?;
     let path = report.join("bench.json");
-    std::fs::write(&path, serde_json::to_vec_pretty(&bench)?)?;
-    say(&format!("\n{}{}", bench.table(), path.display()));
+    let table = latency.table();
+    std::fs::write(&path, serde_json::to_vec_pretty(&Report { latency, kv_scale })?)?;
+    say(&format!("\n{table}{}", path.display()));
     Ok(())
 }

@@ -107,6 +107,18 @@ pub(super) fn eds_dir(dir: &Path) -> PathBuf {
 /// # Errors
 /// When it cannot be written.
 pub fn write_endpoints(dir: &Path, endpoints: &[SocketAddr]) -> Result<PathBuf, ProcessError> {
+    write_configuration(dir, endpoints, "")
+}
+
+/// The same with further documents behind the endpoints.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_configuration(
+    dir: &Path,
+    endpoints: &[SocketAddr],
+    documents: &str,
+) -> Result<PathBuf, ProcessError> {
     let mut yaml = String::from("endpoints:");
     if endpoints.is_empty() {
         yaml.push_str(" []");
@@ -117,6 +129,7 @@ pub fn write_endpoints(dir: &Path, endpoints: &[SocketAddr]) -> Result<PathBuf, 
             .expect("writing to a string cannot fail");
     }
     yaml.push('\n');
+    yaml.push_str(documents);
     let path = endpoints_file(dir);
     // By a rename, so that the agent never reads half a file.
     let half = dir.join("endpoints.yaml.new");

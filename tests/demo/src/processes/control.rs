@@ -48,7 +48,20 @@ pub async fn post(
     path: &str,
     body: &serde_json::Value,
 ) -> Result<Answer, ProcessError> {
-    let answer = ask("POST", address, path, Bytes::from(body.to_string())).await?;
+    post_for(LIMIT, address, path, body).await
+}
+
+/// The same for what takes up to `limit`.
+///
+/// # Errors
+/// When there is no answer or one of another status.
+pub async fn post_for(
+    limit: Duration,
+    address: SocketAddr,
+    path: &str,
+    body: &serde_json::Value,
+) -> Result<Answer, ProcessError> {
+    let answer = ask_for(limit, "POST", address, path, Bytes::from(body.to_string())).await?;
     accepted("POST", address, path, answer)
 }
 
@@ -82,11 +95,21 @@ async fn ask(
     path: &str,
     body: Bytes,
 ) -> Result<Answer, ProcessError> {
-    let exchange = tokio::time::timeout(LIMIT, exchange(method, address, path, body));
+    ask_for(LIMIT, method, address, path, body).await
+}
+
+async fn ask_for(
+    limit: Duration,
+    method: &'static str,
+    address: SocketAddr,
+    path: &str,
+    body: Bytes,
+) -> Result<Answer, ProcessError> {
+    let exchange = tokio::time::timeout(limit, exchange(method, address, path, body));
     let reason = match exchange.await {
         Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {LIMIT:?}"),
+        Err(_) => format!("no answer within {limit:?}"),
     };
     Err(ProcessError::Control { method, address, path: path.to_owned(), reason })
 }

@@ -18,9 +18,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use agent::{Agent, Known, write_endpoints};
+pub use agent::{Agent, Known, write_configuration, write_endpoints};
 pub use bootstrap::{Bootstrap, render};
-pub use control::{Answer, delete, get, post};
+pub use control::{Answer, delete, get, post, post_for};
 pub use envoy::Envoy;
 pub use ports::{Ports, free_ports};
 pub use process::{Process, Record, Session, wait_until};
