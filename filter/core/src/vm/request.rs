@@ -56,7 +56,8 @@ impl Prompt {
         if self.stream == 0 || !endpoint.record.precise {
             return &self.chain;
         }
-        let unfinished = endpoint.record.block_tokens.saturating_sub(1);
+        // Twice the mean: the last tokens may be longer than others.
+        let unfinished = endpoint.record.block_tokens.saturating_sub(1).saturating_mul(2);
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -10,7 +10,7 @@ use warmroute_shared_state::model::ModelRecord;
 const STREAM: u64 = 7;
 
 /// Bytes of prompts beyond their whole blocks: as many as the engine's unfinished block may have.
-const UNFINISHED: u64 = 15 * 4;
+const UNFINISHED: u64 = 2 * 15 * 4;
 
 fn precise(n: u16, generation: u64) -> EndpointRecord {
     EndpointRecord { precise: true, generation, ..record(n) }
