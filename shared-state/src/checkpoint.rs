@@ -8,7 +8,7 @@
 //!
 //! [`Head::floor`]: crate::frame::Head::floor
 
-use crate::frame::{Column, TableOp};
+use crate::table_op::{Column, TableOp};
 use crate::wire::{Reader, WireError, Writer, seal, unseal};
 
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"WRC2");
@@ -148,7 +148,7 @@ pub fn decode_roster(bytes: &[u8]) -> Result<(u64, Vec<TableOp<'_>>), WireError>
 mod tests {
     use super::*;
     use crate::endpoint::{EndpointId, sample};
-    use crate::frame::Columns;
+    use crate::table_op::Columns;
 
     crate::tests! {
         fn a_segment_comes_back_as_written() {

@@ -27,6 +27,7 @@ pub mod frame;
 pub mod model;
 pub mod prefix;
 pub mod stream;
+pub mod table_op;
 pub mod wire;
 
 /// Marks a unit test that runs natively and, compiled to wasm32, under Node.

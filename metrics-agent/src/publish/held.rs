@@ -1,11 +1,11 @@
 //! What one endpoint is known to hold, by its KV events, as the stream tells it.
 
-use super::table::Operation;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use warmroute_shared_state::block::{Block, Tier};
 use warmroute_shared_state::endpoint::{EndpointId, EndpointRecord};
+use warmroute_shared_state::stream::AgentOp;
 
 /// Blocks that one operation carries at most.
 pub const BLOCKS_PER_OPERATION: usize = 4096;
@@ -89,12 +89,12 @@ impl Held {
     }
 
     /// All of it, as operations.
-    pub(super) fn operations(&self, id: EndpointId) -> Vec<Operation> {
+    pub(super) fn operations(&self, id: EndpointId) -> Vec<AgentOp> {
         let mut operations = Vec::new();
         for (tier, held) in [(Tier::Device, &self.device), (Tier::Any, &self.any)] {
             let blocks: Vec<Block> =
                 held.iter().map(|(hash, tokens)| Block { hash: *hash, tokens: *tokens }).collect();
-            operations.extend(blocks.chunks(BLOCKS_PER_OPERATION).map(|blocks| Operation::Store {
+            operations.extend(blocks.chunks(BLOCKS_PER_OPERATION).map(|blocks| AgentOp::Store {
                 id,
                 tier,
                 at_ms: 0,

@@ -20,41 +20,13 @@ pub const LOG_CHANGES: usize = 1 << 16;
 /// Bytes that the log's changes may have together.
 pub const LOG_BYTES: usize = 16 << 20;
 
-/// An operation before its age is known: that is the page's, when it is written.
+/// An operation of a snapshot. A load's age is that of the moment its page is written.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
-    /// An endpoint exists.
-    Endpoint(EndpointRecord),
-    /// An endpoint is gone.
-    Remove(EndpointId),
     /// The newest load of an endpoint.
     Load(EndpointId, Measured),
-    /// A precise endpoint stored blocks.
-    Store {
-        /// Whose.
-        id: EndpointId,
-        /// Where.
-        tier: Tier,
-        /// When its engine told, in ms since 1970; 0 = long ago.
-        at_ms: u64,
-        /// Which.
-        blocks: Arc<[Block]>,
-    },
-    /// A precise endpoint evicted blocks.
-    Evict {
-        /// Whose.
-        id: EndpointId,
-        /// Where.
-        tier: Tier,
-        /// When its engine told, in ms since 1970.
-        at_ms: u64,
-        /// Which.
-        hashes: Arc<[u64]>,
-    },
-    /// A model exists.
-    Model(Arc<ModelRecord>),
-    /// A model is gone.
-    RemoveModel(String),
+    /// Anything else, as the stream tells it.
+    Told(AgentOp),
 }
 
 impl Operation {
@@ -62,23 +34,16 @@ impl Operation {
     #[must_use]
     pub fn at(&self, now: Instant) -> AgentOp {
         match self {
-            Self::Endpoint(record) => AgentOp::Endpoint(record.clone()),
-            Self::Remove(id) => AgentOp::Remove(*id),
-            Self::Load(id, measured) => {
-                let age = now.saturating_duration_since(measured.at).as_millis();
-                let age_ms = u32::try_from(age).unwrap_or(u32::MAX);
-                AgentOp::Load { id: *id, age_ms, load: measured.load }
-            }
-            Self::Store { id, tier, at_ms, blocks } => {
-                AgentOp::Store { id: *id, tier: *tier, at_ms: *at_ms, blocks: Arc::clone(blocks) }
-            }
-            Self::Evict { id, tier, at_ms, hashes } => {
-                AgentOp::Evict { id: *id, tier: *tier, at_ms: *at_ms, hashes: Arc::clone(hashes) }
-            }
-            Self::Model(model) => AgentOp::Model(Arc::clone(model)),
-            Self::RemoveModel(name) => AgentOp::RemoveModel(name.clone()),
+            Self::Load(id, measured) => load_op(*id, *measured, now),
+            Self::Told(op) => op.clone(),
         }
     }
+}
+
+fn load_op(id: EndpointId, measured: Measured, now: Instant) -> AgentOp {
+    let age = now.saturating_duration_since(measured.at).as_millis();
+    let age_ms = u32::try_from(age).unwrap_or(u32::MAX);
+    AgentOp::Load { id, age_ms, load: measured.load }
 }
 
 #[derive(Debug, Clone)]
@@ -91,7 +56,7 @@ struct Row {
 struct Entry {
     seq: u64,
     size: usize,
-    change: Operation,
+    change: AgentOp,
 }
 
 /// What a reader gets who asks for everything after a position.
@@ -183,7 +148,7 @@ impl Table {
     fn tell_endpoint(&mut self, id: EndpointId) {
         if let Some(row) = self.rows.get(&id) {
             let told = effective(&row.record, self.held.get(&id));
-            self.push(Operation::Endpoint(told));
+            self.push(AgentOp::Endpoint(told));
         }
     }
 
@@ -191,7 +156,7 @@ impl Table {
     pub fn remove(&mut self, id: EndpointId) {
         self.held.remove(&id);
         if self.rows.remove(&id).is_some() {
-            self.push(Operation::Remove(id));
+            self.push(AgentOp::Remove(id));
         }
     }
 
@@ -241,7 +206,7 @@ impl Table {
         held.store(tier, blocks);
         if self.rows.contains_key(&id) {
             for blocks in blocks.chunks(BLOCKS_PER_OPERATION) {
-                self.push(Operation::Store { id, tier, at_ms, blocks: blocks.into() });
+                self.push(AgentOp::Store { id, tier, at_ms, blocks: blocks.into() });
             }
         }
     }
@@ -261,7 +226,7 @@ impl Table {
         held.evict(tier, hashes);
         if self.rows.contains_key(&id) {
             for hashes in hashes.chunks(BLOCKS_PER_OPERATION) {
-                self.push(Operation::Evict { id, tier, at_ms, hashes: hashes.into() });
+                self.push(AgentOp::Evict { id, tier, at_ms, hashes: hashes.into() });
             }
         }
     }
@@ -279,12 +244,12 @@ impl Table {
             let name = model.name.clone();
             let model = Arc::new(model);
             if before.remove(&name).as_ref() != Some(&model) {
-                self.push(Operation::Model(Arc::clone(&model)));
+                self.push(AgentOp::Model(Arc::clone(&model)));
             }
             self.models.insert(name, model);
         }
         for name in before.into_keys() {
-            self.push(Operation::RemoveModel(name));
+            self.push(AgentOp::RemoveModel(name));
         }
     }
 
@@ -298,11 +263,10 @@ impl Table {
         }
     }
 
-    fn push(&mut self, change: Operation) {
+    fn push(&mut self, change: AgentOp) {
         self.seq = self.seq.saturating_add(1);
         self.last_change = self.seq;
-        // The age does not matter here: it has a fixed size, and changes have none.
-        let size = change.at(Instant::now()).size_hint();
+        let size = change.size_hint();
         self.log_bytes = self.log_bytes.saturating_add(size);
         self.log.push_back(Entry { seq: self.seq, size, change });
         while self.log.len() > LOG_CHANGES || self.log_bytes > LOG_BYTES {
@@ -344,14 +308,14 @@ impl Table {
                 break;
             }
             bytes = bytes.saturating_add(entry.size);
-            ops.push(entry.change.at(now));
+            ops.push(entry.change.clone());
         }
         for row in self.rows.values() {
             if let Some((seq, measured)) = row.load
                 && seq > from.seq
                 && seq <= until
             {
-                ops.push(Operation::Load(row.record.id, measured).at(now));
+                ops.push(load_op(row.record.id, measured, now));
             }
         }
         let position = Position { epoch: self.epoch, seq: until };
@@ -362,15 +326,16 @@ impl Table {
     #[must_use]
     pub fn everything(&self) -> Vec<Operation> {
         let mut all = Vec::with_capacity(self.rows.len().saturating_mul(2));
-        all.extend(self.models.values().map(|model| Operation::Model(Arc::clone(model))));
+        let models = self.models.values();
+        all.extend(models.map(|model| Operation::Told(AgentOp::Model(Arc::clone(model)))));
         for row in self.rows.values() {
             let id = row.record.id;
             let held = self.held.get(&id);
-            all.push(Operation::Endpoint(effective(&row.record, held)));
+            all.push(Operation::Told(AgentOp::Endpoint(effective(&row.record, held))));
             if let Some((_, measured)) = row.load {
                 all.push(Operation::Load(id, measured));
             }
-            all.extend(held.into_iter().flat_map(|held| held.operations(id)));
+            all.extend(held.into_iter().flat_map(|held| held.operations(id)).map(Operation::Told));
         }
         all
     }

@@ -1,6 +1,6 @@
 //! Sets of columns, small for the common case: most blocks are held by one or two endpoints.
 
-use warmroute_shared_state::frame::Column;
+use warmroute_shared_state::table_op::Column;
 
 /// Columns that can exist at once: two for each of 256 endpoints, and as many again for churn.
 pub const MAX_COLUMNS: u16 = 1024;

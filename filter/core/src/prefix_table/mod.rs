@@ -16,7 +16,7 @@ use column_set::{ColumnRef, ColumnSets};
 use hashbrown::HashTable;
 use warmroute_shared_state::block::Block;
 use warmroute_shared_state::checkpoint::{SEGMENTS, segment_of};
-use warmroute_shared_state::frame::Column;
+use warmroute_shared_state::table_op::Column;
 
 const _: () = assert!(core::mem::size_of::<Entry>() == 24);
 

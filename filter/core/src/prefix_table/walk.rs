@@ -1,7 +1,7 @@
 //! One walk down a prompt's chain, exact for every endpoint at once.
 
 use super::{ColumnMask, PrefixTable};
-use warmroute_shared_state::frame::Column;
+use warmroute_shared_state::table_op::Column;
 
 /// How many leading blocks of a chain one column holds without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ pub use roster::{EndpointState, Roster};
 
 use crate::prefix_table::{ColumnMask, PrefixMatch, PrefixTable};
 use warmroute_shared_state::checkpoint::SEGMENTS;
-use warmroute_shared_state::frame::{Column, TableOp};
+use warmroute_shared_state::table_op::{Column, TableOp};
 
 /// Segments swept of dead columns at each call of [`Replica::sweep_some`].
 const SWEEP_STEP: usize = 64;
@@ -134,7 +134,7 @@ pub(crate) mod tests {
     use super::*;
     use warmroute_shared_state::block::{Block, BlockList};
     use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
-    use warmroute_shared_state::frame::{Columns, HashList};
+    use warmroute_shared_state::table_op::{Columns, HashList};
 
     pub(crate) fn record(n: u16) -> EndpointRecord {
         let address = format!("127.0.0.1:{}", 9000 + n);

@@ -4,8 +4,8 @@ use core::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use warmroute_chat_template::{Template, TemplateError, TemplateSource};
-use warmroute_shared_state::frame::{MODEL_PART_BYTES, TableOp};
 use warmroute_shared_state::model::ModelRecord;
+use warmroute_shared_state::table_op::{MODEL_PART_BYTES, TableOp};
 use warmroute_shared_state::wire::{Reader, Writer};
 
 /// Models kept: one more is ignored, and its requests are routed approximately.

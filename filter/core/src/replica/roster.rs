@@ -3,8 +3,8 @@
 use crate::prefix_table::{ColumnMask, MAX_COLUMNS};
 use hashbrown::HashMap;
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
-use warmroute_shared_state::frame::{Column, Columns, TableOp};
 use warmroute_shared_state::stream::Position;
+use warmroute_shared_state::table_op::{Column, Columns, TableOp};
 
 /// Bytes of prompt a token stands for until usage says better.
 pub(super) const DEFAULT_BYTES_PER_TOKEN: f32 = 4.0;

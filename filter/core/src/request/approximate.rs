@@ -23,11 +23,6 @@ const VIDEO_TOKENS: usize = 20 * IMAGE_TOKENS;
 /// How Claude Code's first line of a system prompt begins.
 const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";
 
-/// Appends at most `limit` bytes of the stream of prompt `index` (0 for a chat) to `out`.
-pub fn approximate_prompt(facts: &RequestFacts, index: usize, limit: usize, out: &mut Vec<u8>) {
-    visit_prompt(facts, index, limit, &mut |piece| out.extend_from_slice(piece));
-}
-
 /// Calls `visit` with the pieces of the stream of prompt `index` (0 for a chat; see
 /// [`RequestFacts::prompt_count`]), `limit` bytes in all at most.
 ///

@@ -1,7 +1,7 @@
 //! What a request asks for, read from its path and its body.
 //!
 //! ```text
-//! path ── PathClass::of ──▶ BodyScan ── feed(slice)… ── finish ──▶ RequestFacts ──▶ approximate_prompt
+//! path ── PathClass::of ──▶ BodyScan ── feed(slice)… ── finish ──▶ RequestFacts ──▶ visit_prompt | render_prompt
 //!                               └──────── RequestError ──▶ LocalReply (OpenAI-shaped JSON)
 //! ```
 //! - [`path`]: which API a path names;
@@ -32,7 +32,7 @@ mod tests;
 mod tools;
 mod value;
 
-pub use approximate::{approximate_prompt, visit_prompt};
+pub use approximate::visit_prompt;
 pub use error::RequestError;
 pub use facts::{
     ByteSpan, Captured, Content, Field, MediaKind, Message, Part, Prompt, RequestFacts,

@@ -3,8 +3,8 @@
 use super::Prompt;
 use crate::prefix_table::{MAX_COLUMNS, PrefixMatch};
 use crate::replica::{EndpointState, Replica};
-use warmroute_shared_state::frame::Column;
 use warmroute_shared_state::prefix::BLOCK_BYTES;
+use warmroute_shared_state::table_op::Column;
 
 /// What a belief rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -188,7 +188,7 @@ mod tests {
     use crate::replica::tests::record;
     use warmroute_shared_state::block::{Block, BlockList};
     use warmroute_shared_state::endpoint::EndpointRecord;
-    use warmroute_shared_state::frame::{Columns, HashList, TableOp};
+    use warmroute_shared_state::table_op::{Columns, HashList, TableOp};
 
     const COLUMNS: Columns = Columns { held: Column(0), expected: Column(1), any_tier: Column(2) };
     const CHAIN: [u64; 4] = [11, 22, 33, 44];

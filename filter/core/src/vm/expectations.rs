@@ -10,7 +10,7 @@ use crate::prefix_table::PrefixTable;
 use core::hash::{BuildHasherDefault, Hasher};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use warmroute_shared_state::frame::{Column, Columns};
+use warmroute_shared_state::table_op::{Column, Columns};
 
 /// How long after the answer began an expectation stands: events come within some 10 ms; a busy agent or a
 /// replay may take longer.

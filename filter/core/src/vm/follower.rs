@@ -4,7 +4,8 @@ use super::{Keys, SharedStore};
 use crate::replica::Replica;
 use warmroute_shared_state::checkpoint::{SEGMENTS, SegmentEntry, SegmentReader, decode_roster};
 use warmroute_shared_state::endpoint::EndpointId;
-use warmroute_shared_state::frame::{Frame, Head, TableOp};
+use warmroute_shared_state::frame::{Frame, Head};
+use warmroute_shared_state::table_op::TableOp;
 use warmroute_shared_state::wire::WireError;
 
 /// The applier may write on while a rebuild reads; after so many tries the next call goes on.

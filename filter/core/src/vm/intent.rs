@@ -7,7 +7,7 @@
 
 use super::{Cas, Keys, SharedStore};
 use std::collections::VecDeque;
-use warmroute_shared_state::frame::Column;
+use warmroute_shared_state::table_op::Column;
 use warmroute_shared_state::wire::{Reader, WireError, Writer};
 
 /// How long an intent counts: frames carry the pick within a few milliseconds.

@@ -1,7 +1,7 @@
 //! What a VM tells the applier, over Envoy's shared queue.
 
 use warmroute_shared_state::endpoint::EndpointId;
-use warmroute_shared_state::frame::{Column, HashList};
+use warmroute_shared_state::table_op::{Column, HashList};
 use warmroute_shared_state::wire::{Reader, WireError, Writer};
 
 /// One message.

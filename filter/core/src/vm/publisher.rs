@@ -5,7 +5,8 @@ use super::{Follower, Keys, Lease, SharedStore};
 use crate::replica::Replica;
 use std::collections::VecDeque;
 use warmroute_shared_state::checkpoint::{SEGMENTS, SegmentWriter, encode_roster, segment_of};
-use warmroute_shared_state::frame::{FrameBuilder, Head, TableOp, seal_frame};
+use warmroute_shared_state::frame::{FrameBuilder, Head, seal_frame};
+use warmroute_shared_state::table_op::TableOp;
 
 /// The lease went to another VM, or the head was written by another: the role is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use crate::inflight::{Flight, InFlight};
 use crate::replica::{EndpointState, Models};
 use crate::scheduling::{Candidate, Pick, PickReason, pick};
 use warmroute_shared_state::endpoint::EndpointId;
-use warmroute_shared_state::frame::{Column, HashList};
 use warmroute_shared_state::prefix::BLOCK_BYTES;
+use warmroute_shared_state::table_op::{Column, HashList};
 
 /// How often a pick is thought over because another worker picked in the same moment.
 const INTENT_TRIES: usize = 5;

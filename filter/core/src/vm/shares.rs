@@ -6,8 +6,8 @@ use crate::replica::EndpointState;
 use std::collections::BTreeMap;
 use warmroute_shared_state::checkpoint::SEGMENTS;
 use warmroute_shared_state::endpoint::EndpointId;
-use warmroute_shared_state::frame::Column;
 use warmroute_shared_state::prefix::BLOCK_BYTES;
+use warmroute_shared_state::table_op::Column;
 
 /// KV tokens of an endpoint that does not report its capacity: llm-d's default of 31,250 blocks of 16.
 const DEFAULT_KV_TOKENS: u64 = 500_000;
@@ -175,7 +175,7 @@ mod tests {
     use crate::replica::Replica;
     use crate::replica::tests::record;
     use warmroute_shared_state::endpoint::Load;
-    use warmroute_shared_state::frame::{Columns, TableOp};
+    use warmroute_shared_state::table_op::{Columns, TableOp};
 
     const A: EndpointId = EndpointId(1);
 

@@ -79,7 +79,7 @@ impl Mirror {
         all.models = table.models.clone();
         for (id, held) in &table.held {
             for operation in held.operations(*id) {
-                if let Operation::Store { id, tier, blocks, .. } = operation
+                if let AgentOp::Store { id, tier, blocks, .. } = operation
                     && all.rows.contains_key(&id)
                 {
                     all.blocks.extend(blocks.iter().map(|b| ((id, tier, b.hash), b.tokens)));

@@ -12,8 +12,8 @@ use crate::inflight::{Row, Totals};
 use crate::replica::Replica;
 use std::collections::BTreeSet;
 use warmroute_shared_state::endpoint::EndpointId;
-use warmroute_shared_state::frame::TableOp;
 use warmroute_shared_state::stream::{AgentOp, Position};
+use warmroute_shared_state::table_op::TableOp;
 
 /// Rows that nobody wrote lately are looked at this often; those in use at every call.
 const FULL_ROW_SCAN_MS: u64 = 100;

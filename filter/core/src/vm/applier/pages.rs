@@ -7,9 +7,9 @@ use crate::vm::Follower;
 use std::collections::BTreeSet;
 use warmroute_shared_state::block::{Block, BlockList, Tier};
 use warmroute_shared_state::endpoint::{EndpointId, EndpointRecord};
-use warmroute_shared_state::frame::{BLOCKS_PER_OP, Column, Columns, TableOp};
 use warmroute_shared_state::model::ModelRecord;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
+use warmroute_shared_state::table_op::{BLOCKS_PER_OP, Column, Columns, TableOp};
 use warmroute_shared_state::wire::WireError;
 
 /// Refused endpoints that are remembered.
@@ -99,7 +99,13 @@ impl Applier {
         position: Position,
         now_ms: u64,
     ) {
-        let mut oldest = u64::MAX;
+        let mut oldest: Option<u64> = None;
+        // 0 stands for long ago: nothing to measure.
+        let mut happened = |at_ms: u64| {
+            if at_ms > 0 {
+                oldest = Some(oldest.map_or(at_ms, |oldest| oldest.min(at_ms)));
+            }
+        };
         for op in ops {
             match op {
                 AgentOp::Endpoint(record) => self.upsert(follower, record),
@@ -110,20 +116,20 @@ impl Applier {
                 }
                 AgentOp::Store { id, tier, at_ms, blocks } => {
                     self.store(follower, *id, *tier, blocks);
-                    oldest = oldest.min(at_ms.checked_sub(1).map_or(u64::MAX, |_| *at_ms));
+                    happened(*at_ms);
                 }
                 AgentOp::Evict { id, tier, at_ms, hashes } => {
                     if let Some(column) = column_of(&follower.replica, *id, *tier) {
                         self.evict(follower, column, hashes);
                     }
-                    oldest = oldest.min(at_ms.checked_sub(1).map_or(u64::MAX, |_| *at_ms));
+                    happened(*at_ms);
                 }
                 AgentOp::Model(record) => self.put_model(follower, record),
                 AgentOp::RemoveModel(name) => self.tell(follower, &TableOp::RemoveModel(name)),
             }
         }
-        if oldest < u64::MAX {
-            self.tell(follower, &TableOp::Told { at_ms: oldest });
+        if let Some(at_ms) = oldest {
+            self.tell(follower, &TableOp::Told { at_ms });
         }
         self.tell(follower, &TableOp::Position { position, at_ms: now_ms });
     }

@@ -6,7 +6,7 @@ use crate::vm::expectations::Expectations;
 use crate::vm::{Follower, Message, shares};
 use std::collections::BTreeMap;
 use warmroute_shared_state::checkpoint::SEGMENTS;
-use warmroute_shared_state::frame::{Column, HASHES_PER_OP, HashList, TableOp};
+use warmroute_shared_state::table_op::{Column, HASHES_PER_OP, HashList, TableOp};
 
 /// Stamps are only told anew when they are older than this (about a minute, in units of 64 ms): they serve to
 /// rebuild the order of use when another VM becomes the applier.

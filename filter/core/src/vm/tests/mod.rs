@@ -8,8 +8,8 @@ mod workers;
 use super::*;
 use crate::replica::tests::record;
 use warmroute_shared_state::endpoint::{Availability, Load};
-use warmroute_shared_state::frame::{Column, HashList};
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
+use warmroute_shared_state::table_op::{Column, HashList};
 
 struct World {
     store: MemoryStore,

@@ -1,8 +1,14 @@
+//! Tables of bodies and what is read of them.
+
+#[cfg(not(target_arch = "wasm32"))]
+mod any_bytes;
+mod approximate;
+
 use super::error::MessageFault;
 use super::scratch::{KEEP_BYTES, MAX_ITEMS};
 use super::{
     BodyScan, Content, Message, Part, PathClass, Prompt, RequestError, RequestFacts, Scratch,
-    TextSpan, approximate_prompt,
+    TextSpan, visit_prompt,
 };
 use crate::json::{JsonError, JsonErrorKind};
 use std::fmt::Write;
@@ -135,7 +141,7 @@ fn prompt_of(facts: &RequestFacts, prompt: Prompt) -> String {
 /// The approximate stream of one prompt.
 pub(super) fn stream(facts: &RequestFacts, index: usize) -> Vec<u8> {
     let mut out = Vec::new();
-    approximate_prompt(facts, index, usize::MAX, &mut out);
+    visit_prompt(facts, index, usize::MAX, &mut |piece| out.extend_from_slice(piece));
     out
 }
 
@@ -454,56 +460,6 @@ crate::tests! {
         assert_eq!(completion(r#"{"model":"m","prompt":"p"}"#).unwrap().stream_options, None);
     }
 
-    fn approximate_stream_of_a_chat() {
-        let facts = chat(FULL_CHAT).unwrap();
-        let image = xxhash_rust::xxh64::xxh64(b"http://h/i.png", 0) as u32;
-        let tools = r#"[{"function":{"a":"\u003c","b":1,"name":"f"},"type":"function"}]"#;
-        let mut expected = format!("{tools}systemBe \"brief\".\nusersee é😀").into_bytes();
-        expected.resize(expected.len().next_multiple_of(4), 0);
-        for _ in 0..225 {
-            expected.extend_from_slice(&image.to_le_bytes());
-        }
-        expected.extend_from_slice(b"assistanttool42");
-        assert_eq!(stream(&facts, 0), expected);
-        for limit in [0, 1, 90, 100, 101, 500, expected.len()] {
-            let mut cut = Vec::new();
-            approximate_prompt(&facts, 0, limit, &mut cut);
-            assert_eq!(cut, expected[..limit], "limit {limit}");
-        }
-    }
-
-    fn media_stand_for_as_many_tokens_as_guessed() {
-        for (part, content, tokens) in [
-            (r#"{"type":"video_url","video_url":{"url":"v"}}"#, "v", 4500),
-            (r#"{"type":"input_audio","input_audio":{"format":"wav","data":"AAAAAA"}}"#, "AAAAAAwav", 3),
-            (r#"{"type":"input_audio","input_audio":{"data":""}}"#, "", 1),
-        ] {
-            let facts = chat_of(&format!(r#"[{{"content":[{part}]}}]"#)).unwrap();
-            let hash = xxhash_rust::xxh64::xxh64(content.as_bytes(), 0) as u32;
-            assert_eq!(stream(&facts, 0), hash.to_le_bytes().repeat(tokens), "{part}");
-        }
-    }
-
-    fn media_start_at_a_multiple_of_four() {
-        for text in ["", "a", "ab", "abc", "abcd"] {
-            let image = r#"{"type":"image_url","image_url":{"url":"u"}}"#;
-            let facts = chat_of(&format!(r#"[{{"content":["{text}",{image}]}}]"#)).unwrap();
-            let hash = xxhash_rust::xxh64::xxh64(b"u", 0) as u32;
-            let mut expected = text.as_bytes().to_vec();
-            expected.resize(text.len().next_multiple_of(4), 0);
-            expected.extend_from_slice(&hash.to_le_bytes().repeat(225));
-            assert_eq!(stream(&facts, 0), expected, "{text}");
-        }
-    }
-
-    fn approximate_streams_of_completions_are_apart() {
-        let facts = completion_of(r#"["one","two"]"#).unwrap();
-        assert_eq!(stream(&facts, 0), b"one");
-        assert_eq!(stream(&facts, 1), b"two");
-        assert_eq!(stream(&facts, 2), b"");
-        assert_eq!(stream(&completion_of("[1,258]").unwrap(), 0), [1, 0, 0, 0, 2, 1, 0, 0]);
-    }
-
     fn lists_are_bounded() {
         let many = |item: &str| format!("[{}{item}]", format!("{item},").repeat(MAX_ITEMS));
         let too_many = |field| RequestError::TooMany { field, limit: MAX_ITEMS };
@@ -536,67 +492,5 @@ crate::tests! {
         let facts = chat(FULL_CHAT).unwrap();
         let printed = format!("{facts:?} {:?}", facts.scratch);
         assert!(!printed.contains("brief") && !printed.contains("llama"), "{printed}");
-    }
-}
-
-#[cfg(not(target_arch = "wasm32"))]
-mod any_bytes {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Fragments of requests in any order: mostly wrong, sometimes right.
-    fn soup() -> impl Strategy<Value = Vec<u8>> {
-        const PIECES: &[&str] = &[
-            "{",
-            "}",
-            "[",
-            "]",
-            ",",
-            r#""model":"m","#,
-            r#""messages":["#,
-            r#"{"role":"user","content":"#,
-            r#""content":[{"type":"text","text":"hi"}]"#,
-            r#""tools":[{}],"#,
-            r#""prompt":"#,
-            "1",
-            "null",
-            r#""x""#,
-            r#""stream_options":{"include_usage":true}"#,
-            r#""tool_calls":[{}]"#,
-            ":",
-            r#""content":"#,
-        ];
-        proptest::collection::vec(proptest::sample::select(PIECES), 0..14)
-            .prop_map(|pieces| [b"{", pieces.concat().as_bytes(), b"}"].concat())
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn every_cut_of_anything_is_judged_alike(
-            body in prop_oneof![soup(), proptest::collection::vec(any::<u8>(), 0..64)],
-            cut in any::<usize>(),
-            chat in any::<bool>(),
-        ) {
-            let path = if chat { PathClass::Chat } else { PathClass::Completions };
-            let (a, b) = body.split_at(cut % (body.len() + 1));
-            let judge = |facts: Result<RequestFacts, RequestError>| facts.map(|f| describe(&f));
-            let whole = judge(scan_slices(path, [body.as_slice()]));
-            prop_assert_eq!(judge(scan_slices(path, [a, b])), whole.clone());
-            prop_assert_eq!(judge(scan_slices(path, body.chunks(1))), whole);
-        }
-
-        #[test]
-        fn text_comes_through_unchanged(role in any::<String>(), text in any::<String>(), cut in any::<usize>()) {
-            let body = serde_json::json!({
-                "messages": [{"role": role, "content": [{"type": "text", "text": text}]}],
-                "model": "m",
-            });
-            let body = serde_json::to_vec(&body).unwrap();
-            let (a, b) = body.split_at(cut % body.len());
-            let facts = scan_slices(PathClass::Chat, [a, b]).unwrap();
-            prop_assert_eq!(stream(&facts, 0), [role.as_bytes(), text.as_bytes()].concat());
-        }
     }
 }
