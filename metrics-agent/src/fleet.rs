@@ -117,6 +117,10 @@ impl Fleet {
             tokio::select! {
                 Some(verdict) = verdicts.recv() => self.judge(verdict).await,
                 Some(report) = self.reports.recv() => self.report(&report).await,
+                () = self.kv_events.ended() => {
+                    error!("nobody takes in KV events any more: what is known of caches is frozen");
+                    return;
+                }
                 () = timer => {
                     let steps = self.membership.due(Instant::now());
                     self.play(steps).await;

@@ -26,7 +26,7 @@ use warmroute_shared_state::model::MAX_NAMES;
 /// Models of all documents together.
 pub const MAX_MODELS: usize = 64;
 /// Longest name in bytes.
-const MAX_NAME_BYTES: usize = 253;
+pub const MAX_NAME_BYTES: usize = 253;
 
 /// One document.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -117,6 +117,11 @@ pub struct Outlet {
 }
 
 impl Outlet {
+    /// Done when nobody receives any more.
+    pub async fn closed(&self) {
+        self.messages.closed().await;
+    }
+
     /// A way that ends at the receiver.
     #[must_use]
     pub fn new() -> (Self, mpsc::Receiver<Message>) {

@@ -1,5 +1,6 @@
 //! Which model a stream of events belongs to.
 
+use crate::config::model::MAX_NAME_BYTES;
 use crate::kv_index::{Encode, ModelContext};
 use crate::tokenizer::bytes::TokenBytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +74,7 @@ impl Models {
     /// Notes an adapter of which events told. Returns whether it was new.
     pub fn learn(&mut self, model: &EventModel, adapter: &str) -> bool {
         let record = &model.record;
-        if record.chain_name(adapter).is_some() {
+        if adapter.len() > MAX_NAME_BYTES || record.chain_name(adapter).is_some() {
             return false;
         }
         let known = self.learned.get(&record.name);

@@ -24,7 +24,7 @@ const ROUNDS: u32 = 16;
 /// Live batches that wait for the end of a replay at most.
 const WAITING_BATCHES: usize = 4096;
 /// Bytes that they may have together.
-const WAITING_BYTES: usize = 32 << 20;
+const WAITING_BYTES: usize = 8 << 20;
 
 /// What is to be done, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,7 +23,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 /// Answers of a replay that are read ahead.
-const REPLAY_AHEAD: usize = 64;
+const REPLAY_AHEAD: usize = 8;
 /// Time before a publisher of other topics is tried again.
 const FOREIGN_PAUSE: Duration = Duration::from_secs(30);
 /// Bytes of a topic that are read at most.

@@ -95,6 +95,13 @@ impl KvEvents {
         });
     }
 
+    /// Done when nothing is followed any more, which only a fault of the agent's own can bring about: what was told
+    /// of endpoints is then frozen, and must not look current.
+    pub async fn ended(&mut self) {
+        // How it ended makes no difference.
+        let _ = (&mut self.task).await;
+    }
+
     /// An endpoint is gone.
     pub fn gone(&self, id: EndpointId) {
         self.wanted.send_if_modified(|wanted| wanted.endpoints.remove(&id).is_some());
@@ -131,9 +138,12 @@ impl Supervisor {
         let mut incarnations = 0;
         loop {
             let now = wanted.borrow_and_update().clone();
-            let done = self.follow(now, &mut incarnations).await;
-            if done.is_err() || wanted.changed().await.is_err() {
+            if self.follow(now, &mut incarnations).await.is_err() {
                 return;
+            }
+            tokio::select! {
+                changed = wanted.changed() => if changed.is_err() { return },
+                () = self.outlet.closed() => return,
             }
         }
     }
@@ -197,20 +207,23 @@ impl Supervisor {
 
 /// Loads models. One that does not load is left out: its prompts stay approximate.
 async fn load(specs: Vec<(ModelSpec, u64)>) -> Vec<Arc<EventModel>> {
-    let loading = tokio::task::spawn_blocking(move || {
-        let load = |(spec, _): (ModelSpec, u64)| match Tokenizer::load(&spec.folder) {
-            Ok(tokenizer) => {
+    let mut models = Vec::new();
+    for (spec, _) in specs {
+        let folder = spec.folder.clone();
+        // A file that makes the tokenizer's code panic costs this model only.
+        let loaded = tokio::task::spawn_blocking(move || Tokenizer::load(&folder)).await;
+        let error = match loaded {
+            Ok(Ok(tokenizer)) => {
                 info!(model = spec.name, ids = tokenizer.tokens.len(), "model loaded");
-                Some(Arc::new(event_model(spec, tokenizer)))
+                models.push(Arc::new(event_model(spec, tokenizer)));
+                continue;
             }
-            Err(error) => {
-                error!(model = spec.name, %error, "model not loaded: its prompts stay approximate");
-                None
-            }
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
         };
-        specs.into_iter().filter_map(load).collect()
-    });
-    loading.await.unwrap_or_default()
+        error!(model = spec.name, error, "model not loaded: its prompts stay approximate");
+    }
+    models
 }
 
 fn event_model(spec: ModelSpec, tokenizer: Tokenizer) -> EventModel {

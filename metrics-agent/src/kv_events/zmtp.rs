@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 /// Bytes of a message at most, all its frames together. A batch of 10,000 blocks of 16 tokens
 /// with hashes of 32 bytes has 1 MB.
-pub const MAX_MESSAGE_BYTES: usize = 32 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// Frames of a message at most.
 pub const MAX_FRAMES: usize = 8;
 /// Bytes of a command of the peer at most.

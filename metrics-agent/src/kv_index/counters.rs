@@ -30,10 +30,6 @@ pub struct Counters {
     pub differing: u64,
     /// Not taken in because of a limit, or given up.
     pub over_limit: u64,
-    /// Bytes of blocks that were taken in, to learn bytes per token from.
-    pub bytes: u64,
-    /// Tokens of the same.
-    pub tokens: u64,
 }
 
 /// So many more.

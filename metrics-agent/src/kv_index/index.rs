@@ -1,6 +1,6 @@
 //! Events in, changes out.
 
-use super::chain::{Cut, Cutter, End};
+use super::chain::{Cutter, End};
 use super::changes::Changes;
 use super::counters::{Counters, bump};
 use super::decode_check::{self, Verdict};
@@ -82,21 +82,21 @@ impl Index {
     pub fn lose(&mut self, rank: u32) {
         if let Some(rank) = self.rank(rank) {
             let only = self.ranks.len() <= 1;
-            bump(&mut self.counters.over_limit, self.tree.lose(rank, only, self.limits.lost));
+            // In proportion: what was evicted among the lost events is never told to be gone.
+            let kept = self.limits.lost.min(self.tree.held().saturating_mul(2));
+            bump(&mut self.counters.over_limit, self.tree.lose(rank, only, kept));
         }
     }
 
     /// Voids what a rank holds and forgets its names: its engine restarted, or may be another.
     pub fn clear_rank(&mut self, rank: u32) {
-        if let Some(rank) = self.rank(rank) {
-            self.clear_slot(rank);
+        if let Some(slot) = self.rank(rank) {
+            self.clear_slot(slot);
+            if let Some(rank) = self.ranks.get_mut(usize::from(slot)) {
+                // Another engine may count its groups otherwise.
+                *rank = Rank { number: rank.number, group: None, others: Vec::new() };
+            }
         }
-    }
-
-    /// Voids everything.
-    pub fn clear(&mut self) {
-        self.tree.clear();
-        self.ranks.clear();
     }
 
     /// Writes what changed since the last call into `changes`, whose content is replaced.
@@ -315,15 +315,8 @@ impl Index {
         let cut = self.cutter.cut(start, &self.tail, ids, model.tokens);
         if cut.dead {
             bump(&mut self.counters.unknown_ids, 1);
-        } else {
-            self.count_size(start, cut, ids.len());
         }
         self.tree.insert(&new, Some((cut, &self.cutter)))
-    }
-
-    fn count_size(&mut self, start: End, cut: Cut, tokens: usize) {
-        bump(&mut self.counters.bytes, cut.end.bytes.saturating_sub(start.bytes) as usize);
-        bump(&mut self.counters.tokens, tokens);
     }
 
     /// Where the bytes of a block begin; `None` if it has no known ones.

@@ -112,6 +112,7 @@ impl Publisher {
     pub fn answer(&self, poll: Poll, now: Instant) -> Answer {
         let mut state = self.lock();
         let State { ready, table, snapshots, .. } = &mut *state;
+        snapshots.forget_old(now);
         if !*ready {
             return Answer::NotReady;
         }

@@ -55,6 +55,12 @@ impl Snapshots {
         page
     }
 
+    /// Gives up what every reader had its time for: a snapshot is as large as the table.
+    pub fn forget_old(&mut self, now: Instant) {
+        let time = SHARED_FOR.saturating_mul(u32::try_from(KEPT).unwrap_or(1));
+        self.kept.retain(|kept| now.saturating_duration_since(kept.taken) < time);
+    }
+
     /// A page of a kept snapshot, with ages as of `now`; `None` if it is gone or has no such page.
     #[must_use]
     pub fn page(&self, position: Position, page: u32, now: Instant) -> Option<Page> {

@@ -267,13 +267,14 @@ impl Table {
         self.seq = self.seq.saturating_add(1);
         self.last_change = self.seq;
         let size = change.size_hint();
-        self.log_bytes = self.log_bytes.saturating_add(size);
-        self.log.push_back(Entry { seq: self.seq, size, change });
-        while self.log.len() > LOG_CHANGES || self.log_bytes > LOG_BYTES {
+        // Room first, so that the full log's memory is not doubled for one more.
+        while self.log.len() >= LOG_CHANGES || self.log_bytes.saturating_add(size) > LOG_BYTES {
             let Some(lost) = self.log.pop_front() else { break };
             self.floor = lost.seq;
             self.log_bytes = self.log_bytes.saturating_sub(lost.size);
         }
+        self.log_bytes = self.log_bytes.saturating_add(size);
+        self.log.push_back(Entry { seq: self.seq, size, change });
     }
 
     /// Whether an endpoint came, changed or went after `seq`: news that should not wait.

@@ -19,6 +19,10 @@ use tokio::time::{Instant, timeout_at};
 /// Bytes of an exposition that are read at most.
 pub const MAX_BODY_BYTES: usize = 2 << 20;
 
+/// Bytes that a connection reads at once: by default its buffer grows to six times that, and there is one for each
+/// endpoint.
+const READ_BYTES: usize = 64 << 10;
+
 /// How a request ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetch {
@@ -137,8 +141,8 @@ impl Client {
 
 async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, Fetch> {
     let stream = TcpStream::connect(address).await.map_err(|error| not_connected(&error))?;
-    let (sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|_| Fetch::Refused)?;
+    let handshake = http1::Builder::new().max_buf_size(READ_BYTES).handshake(TokioIo::new(stream));
+    let (sender, connection) = handshake.await.map_err(|_| Fetch::Refused)?;
     // Ends by itself when the sender is dropped or the peer closes.
     tokio::spawn(async move {
         let _ = connection.await;

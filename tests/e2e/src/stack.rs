@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use warmroute_demo::processes::{
-    Agent, Bootstrap, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions, render,
-    workspace_root,
+    Agent, Bootstrap, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions,
+    precise_documents, render, workspace_root,
 };
 
 use crate::access_log::{self, Access};
@@ -105,7 +105,7 @@ impl Setup {
         if !self.precise {
             return String::new();
         }
-        format!("---\nkind: KVEvents\n---\nkind: Model\nname: {MODEL}\nfolder: {MODEL_FOLDER}\n")
+        precise_documents(MODEL, Path::new(MODEL_FOLDER), &[])
     }
 
     /// The same with these arguments for the simulator, such as `["--time-scale", "100"]`.

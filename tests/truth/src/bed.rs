@@ -1,6 +1,5 @@
 //! Engines, agent and Envoy, with the agent following the engines' events.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use warmroute_demo::processes::{
-    Bootstrap, Envoy, Ports, Process, Programs, Session, Simulator, SimulatorOptions, get, render,
-    wait_until,
+    Agent, Bootstrap, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions, get,
+    precise_documents, render, wait_until, write_configuration,
 };
 
 /// The page on which the filter shows its state.
@@ -55,7 +54,7 @@ impl Engines {
 pub struct Bed {
     /// Envoy.
     pub envoy: Envoy,
-    _agent: Process,
+    _agent: Agent,
     /// The engines.
     pub engines: Engines,
     dir: PathBuf,
@@ -96,16 +95,11 @@ impl Bed {
         workers: usize,
     ) -> Result<Self> {
         let ports = Ports::free()?;
-        let config = dir.join("config");
         let eds = dir.join("eds");
-        for folder in [&config, &eds] {
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("cannot create {}", folder.display()))?;
-        }
-        let text = configuration(&engines.addresses(), served);
-        std::fs::write(config.join("warmroute.yaml"), text)?;
-        let agent = SocketAddr::from(([127, 0, 0, 1], ports.agent));
-        let agent_process = start_agent(programs, dir, &config, &eds, agent).await?;
+        let documents = precise_documents(&served.model, &served.folder, &served.adapters);
+        write_configuration(dir, &engines.addresses(), &documents)?;
+        let address = SocketAddr::from(([127, 0, 0, 1], ports.agent));
+        let agent = Agent::start(programs, address, dir, POOL, &[], Session::Shared).await?;
 
         let template = std::fs::read_to_string(&programs.template)?;
         let bootstrap = render(
@@ -114,7 +108,7 @@ impl Bed {
                 wasm: &programs.wasm,
                 listen_port: ports.listen,
                 admin_port: ports.admin,
-                agent,
+                agent: address,
                 eds_dir: &eds,
                 pool: POOL,
                 access_log: &dir.join("access.log"),
@@ -127,7 +121,7 @@ impl Bed {
         let flush = ["--file-flush-interval-msec".to_owned(), "100".to_owned()];
         let envoy =
             Envoy::run(programs, &path, ports, workers, &flush, dir, Session::Shared).await?;
-        let bed = Self { envoy, _agent: agent_process, engines, dir: dir.to_owned() };
+        let bed = Self { envoy, _agent: agent, engines, dir: dir.to_owned() };
         let count = bed.engines.addresses().len();
         bed.agreed("all endpoints precise in every worker", |state| {
             (precise(state) == count).then_some(())
@@ -202,67 +196,9 @@ fn precise(state: &Value) -> usize {
     endpoints.filter(|endpoint| endpoint["precise"] == true).count()
 }
 
-async fn start_agent(
-    programs: &Programs,
-    dir: &Path,
-    config: &Path,
-    eds: &Path,
-    address: SocketAddr,
-) -> Result<Process> {
-    let arguments = [
-        "run",
-        "--config",
-        &config.display().to_string(),
-        "--listen",
-        &address.to_string(),
-        "--eds-dir",
-        &eds.display().to_string(),
-        "--pool",
-        POOL,
-    ]
-    .map(str::to_owned);
-    let mut process =
-        Process::start("warmroute-agent", &programs.agent, &arguments, dir, Session::Shared)?;
-    let ready = async || get(address, "/readyz").await.ok().filter(|answer| answer.status == 200);
-    process.wait_ready(PATIENCE, ready).await?;
-    Ok(process)
-}
-
-/// The agent's documents. JSON strings are YAML strings.
-fn configuration(endpoints: &[SocketAddr], served: &Served) -> String {
-    let text = |value: &str| Value::from(value).to_string();
-    let mut out = String::from("endpoints:\n");
-    for (index, endpoint) in endpoints.iter().enumerate() {
-        let (ip, port) = (endpoint.ip(), endpoint.port());
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "- {{ name: engine-{index}, address: \"{ip}\", port: {port} }}");
-    }
-    let _ = write!(
-        out,
-        "---\nkind: KVEvents\n---\nkind: Model\nname: {}\nfolder: {}\nadapters: {}\n",
-        text(&served.model),
-        text(&served.folder.display().to_string()),
-        Value::from(served.adapters.clone()),
-    );
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_agent_is_told_of_endpoints_events_and_model() {
-        let served = Served {
-            model: "tiny: \"x\"".to_owned(),
-            adapters: vec!["lora-a".to_owned()],
-            folder: PathBuf::from("/m"),
-        };
-        let expected = "endpoints:\n- { name: engine-0, address: \"127.0.0.1\", port: 9101 }\n\
-                        ---\nkind: KVEvents\n---\nkind: Model\nname: \"tiny: \\\"x\\\"\"\nfolder: \"/m\"\n\
-                        adapters: [\"lora-a\"]\n";
-        assert_eq!(configuration(&[SocketAddr::from(([127, 0, 0, 1], 9101))], &served), expected);
-    }
 
     #[test]
     fn precise_endpoints_are_counted() {

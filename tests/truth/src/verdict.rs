@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of one block of the filter's table.
-pub const BYTE_BLOCK: f64 = 128.0;
+pub const BYTE_BLOCK: f64 = warmroute_shared_state::prefix::BLOCK_BYTES as f64;
 
 /// What a belief rests on, in the filter's own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]

@@ -290,8 +290,23 @@ fn clearing_voids_everything_of_that_rank() {
     let mut left = chain(&scope("m"), &MADE_UP, &a[..4]);
     left.extend(chain(&scope("m"), &MADE_UP, &b));
     assert_eq!(told.hashes(), sorted(left));
-    index.clear();
-    assert!(told.take(&mut index).cleared && index.blocks() == 0);
+}
+
+/// A restarted engine may have its full attention in another group.
+#[test]
+fn the_group_followed_is_the_engines() {
+    let a = ids(4, 2);
+    let in_group = |group| {
+        let Event::Stored(stored) = store(&[1, 2], None, &a, 4) else { unreachable!() };
+        Event::Stored(Stored { group, kind: GroupKind::Full, ..stored })
+    };
+    let mut index = Index::new(Limits::default());
+    index.apply(0, &in_group(0), &made_up());
+    index.apply(0, &in_group(3), &made_up());
+    assert_eq!((index.blocks(), index.counters().other_groups), (2, 2));
+    index.clear_rank(0);
+    index.apply(0, &in_group(3), &made_up());
+    assert_eq!((index.blocks(), index.counters().other_groups), (2, 2));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::BenchError;
 use crate::processes::{
-    Agent, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions, get, wait_until,
-    write_configuration,
+    Agent, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions, get, precise_documents,
+    wait_until, write_configuration,
 };
 
 const ENDPOINTS: usize = 256;
@@ -66,10 +66,7 @@ pub async fn kv_scale(programs: &Programs, dir: &Path) -> Result<KvScale, BenchE
     let simulator = Simulator::start(programs, &options, &dir, Session::Shared).await?;
     let folder = dir.join("model");
     Command::new(&programs.engine_sim).arg("model-folder").arg(&folder).output()?;
-    let documents = format!(
-        "---\nkind: KVEvents\n---\nkind: Model\nname: {MODEL}\nfolder: {}\n",
-        json!(folder.display().to_string())
-    );
+    let documents = precise_documents(MODEL, &folder, &[]);
     write_configuration(&dir, &simulator.replicas, &documents)?;
     let ports = Ports::free()?;
     let address = SocketAddr::from(([127, 0, 0, 1], ports.agent));

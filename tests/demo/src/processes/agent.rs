@@ -102,6 +102,19 @@ pub(super) fn eds_dir(dir: &Path) -> PathBuf {
     dir.join("eds")
 }
 
+/// Documents that have the agent follow the KV events of a model's engines. `folder`: its tokenizer and template.
+#[must_use]
+pub fn precise_documents(model: &str, folder: &Path, adapters: &[String]) -> String {
+    // JSON strings are YAML strings.
+    let text = |value: &str| serde_json::Value::from(value).to_string();
+    format!(
+        "---\nkind: KVEvents\n---\nkind: Model\nname: {}\nfolder: {}\nadapters: {}\n",
+        text(model),
+        text(&folder.display().to_string()),
+        serde_json::Value::from(adapters),
+    )
+}
+
 /// Writes the endpoints file of the run folder `dir`; a running agent takes it up by itself.
 ///
 /// # Errors
@@ -141,6 +154,14 @@ pub fn write_configuration(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn documents_quote_what_they_are_given() {
+        let documents = precise_documents("tiny: \"x\"", Path::new("/m"), &["lora-a".to_owned()]);
+        let expected = "---\nkind: KVEvents\n---\nkind: Model\nname: \"tiny: \\\"x\\\"\"\nfolder: \"/m\"\n\
+                        adapters: [\"lora-a\"]\n";
+        assert_eq!(documents, expected);
+    }
 
     #[test]
     fn the_endpoints_file_names_each_endpoint() {

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use agent::{Agent, Known, write_configuration, write_endpoints};
+pub use agent::{Agent, Known, precise_documents, write_configuration, write_endpoints};
 pub use bootstrap::{Bootstrap, render};
 pub use control::{Answer, delete, get, post, post_for};
 pub use envoy::Envoy;
