@@ -24,10 +24,10 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A million blocks: 16 million tokens of 16 to a block, about 140 MB. 200,000 stay after a
+    /// A million blocks: 16 million tokens of 16 to a block, about 140 MB. 65,536 stay after a
     /// loss: more than most engines have, 28 MB.
     fn default() -> Self {
-        Self { blocks: 1 << 20, ghosts: 1 << 16, lost: 200_000 }
+        Self { blocks: 1 << 20, ghosts: 1 << 16, lost: 1 << 16 }
     }
 }
 
@@ -82,9 +82,7 @@ impl Index {
     pub fn lose(&mut self, rank: u32) {
         if let Some(rank) = self.rank(rank) {
             let only = self.ranks.len() <= 1;
-            // In proportion: what was evicted among the lost events is never told to be gone.
-            let kept = self.limits.lost.min(self.tree.held().saturating_mul(2));
-            bump(&mut self.counters.over_limit, self.tree.lose(rank, only, kept));
+            bump(&mut self.counters.over_limit, self.tree.lose(rank, only, self.limits.lost));
         }
     }
 

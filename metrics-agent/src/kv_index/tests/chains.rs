@@ -295,7 +295,7 @@ fn clearing_voids_everything_of_that_rank() {
 /// A restarted engine may have its full attention in another group.
 #[test]
 fn the_group_followed_is_the_engines() {
-    let a = ids(4, 2);
+    let a = ids(8, 1);
     let in_group = |group| {
         let Event::Stored(stored) = store(&[1, 2], None, &a, 4) else { unreachable!() };
         Event::Stored(Stored { group, kind: GroupKind::Full, ..stored })
