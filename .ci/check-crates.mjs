@@ -9,7 +9,7 @@ const IN_MODULE = new Set(`
   proxy-wasm log hashbrown allocator-api2 equivalent foldhash memchr xxhash-rust
   serde serde_core serde_derive serde_json itoa ryu zmij
   proc-macro2 quote syn unicode-ident thiserror thiserror-impl
-  warmroute-chat-template minijinja minijinja-contrib indexmap unicode-normalization tinyvec
+  warmroute-chat-template minijinja indexmap unicode-normalization tinyvec
 `.trim().split(/\s+/));
 
 const LICENCES = new Set([

@@ -48,6 +48,20 @@ pub enum Content<'a> {
     Parts(Vec<Part<'a>>),
 }
 
+impl Content<'_> {
+    /// Bytes of its text.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Text(text) => text.len(),
+            Self::Parts(parts) => parts.iter().fold(0, |sum, part| match part {
+                Part::Text(text) => sum.saturating_add(text.len()),
+                Part::Other => sum,
+            }),
+        }
+    }
+}
+
 /// One part of a structured content.
 #[derive(Debug, Clone, Copy)]
 pub enum Part<'a> {

@@ -166,6 +166,11 @@ impl Template {
         if request.continue_final_message == Some(true) {
             return false;
         }
+        // Most chats are short: seen before their messages are reshaped, which the plain way does again.
+        let texts = request.messages.iter().map(|message| message.content.text_bytes());
+        if texts.fold(0, usize::saturating_add) < WORTH_SHORTENING {
+            return false;
+        }
         let Ok(mut turns) = self.turns(request) else { return false };
         let in_parts = self.format == ContentFormat::Parts;
         let Some(removed) = shorten(&mut turns, needles, in_parts) else { return false };

@@ -31,10 +31,13 @@ fn render(
 ) -> bool {
     if facts.path == PathClass::Completions {
         let Some(request::Prompt::Text(text)) = facts.prompts().first() else { return false };
+        if facts.alters_tokens {
+            return false;
+        }
         let text = facts.bytes(*text);
         out(model.record.completion_prefix.as_bytes());
         out(text.get(..limit).unwrap_or(text));
-        return !facts.alters_tokens;
+        return true;
     }
     match model.rendering(facts.tools.is_some()) {
         Rendering::Template(template) => {

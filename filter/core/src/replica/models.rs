@@ -74,10 +74,12 @@ impl Model {
         if self.distrusted {
             return Some("engines seldom hold what its template says they should".into());
         }
-        match &self.rendering {
+        let error = |rendering: &Rendering| match rendering {
             Rendering::Unusable(error) => Some(error.to_string()),
             Rendering::None | Rendering::Template(_) => None,
-        }
+        };
+        error(&self.rendering)
+            .or_else(|| Some(format!("with tools: {}", error(self.rendering_tools.as_ref()?)?)))
     }
 }
 

@@ -30,6 +30,12 @@ pub struct EndpointState {
 }
 
 impl EndpointState {
+    /// Whether its events will tell of a prompt of this byte stream.
+    #[must_use]
+    pub fn tells(&self, stream: u64) -> bool {
+        stream != 0 && self.columns.expected != Column::NONE
+    }
+
     /// May it be picked?
     #[must_use]
     pub fn is_ready(&self) -> bool {

@@ -23,12 +23,6 @@ impl Usage {
         self.total_tokens = later.total_tokens.or(self.total_tokens);
         self.cached_tokens = later.cached_tokens.or(self.cached_tokens);
     }
-
-    /// Whether anything was reported.
-    #[must_use]
-    pub fn is_known(&self) -> bool {
-        *self != Self::default()
-    }
 }
 
 /// Why a choice ended.

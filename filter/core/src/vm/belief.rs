@@ -131,7 +131,7 @@ impl Reaches {
 }
 
 fn kind(endpoint: &EndpointState, prompt: &Prompt, precise: BeliefKind) -> BeliefKind {
-    if prompt.stream != 0 && endpoint.record.precise { precise } else { BeliefKind::Approximate }
+    if endpoint.tells(prompt.stream) { precise } else { BeliefKind::Approximate }
 }
 
 /// What each endpoint that may be picked is believed to hold of the prompt, in the roster's order.
@@ -196,7 +196,8 @@ mod tests {
     fn replica(precise: bool, lower_tier_percent: u8) -> Replica {
         let mut replica = Replica::default();
         let record = EndpointRecord { precise, lower_tier_percent, ..record(0) };
-        replica.apply(1, &TableOp::Endpoint { columns: COLUMNS, since: 1, record });
+        let columns = if precise { COLUMNS } else { Columns::only(COLUMNS.held) };
+        replica.apply(1, &TableOp::Endpoint { columns, since: 1, record });
         replica
     }
 

@@ -33,7 +33,18 @@ struct Expectation {
     columns: Columns,
     stream: u64,
     chain: Vec<u64>,
+    /// When it began.
+    since_ms: u64,
+    /// Equal prompts on their way.
+    requests: u32,
     answered: bool,
+}
+
+/// How many expectations a block is part of, since it was last told: those made by this number or later.
+#[derive(Debug, Clone, Copy)]
+struct Uses {
+    since: u64,
+    count: u32,
 }
 
 /// How often expectations of one stream came true, since it was last judged.
@@ -86,8 +97,9 @@ pub(super) struct Expectations {
     by_number: BTreeMap<u64, (u64, Expectation)>,
     /// The newest of a column with this last hash.
     by_last: ByBlock<u64>,
-    /// How many expectations a block is part of.
-    uses: ByBlock<u32>,
+    uses: ByBlock<Uses>,
+    /// When the endpoint of an expected column last told anything.
+    heard_ms: BTreeMap<Column, u64>,
     scores: BTreeMap<u64, Score>,
     next: u64,
     hashes: usize,
@@ -98,12 +110,7 @@ impl Expectations {
     pub(super) fn adopt(&mut self, columns: Columns, chain: &[u64], now_ms: u64) {
         self.expect(columns, 0, chain, now_ms);
         if let Some(last) = chain.last() {
-            self.set_deadline(
-                columns.expected,
-                *last,
-                now_ms.saturating_add(AFTER_ANSWER_MS),
-                false,
-            );
+            self.settle(columns.expected, *last, false, now_ms);
         }
     }
 
@@ -121,77 +128,97 @@ impl Expectations {
         let deadline = now_ms.saturating_add(UNANSWERED_MS);
         // Chains with one last hash are ends of one chain: a sibling only renews it, unless it lacks more.
         if let Some(number) = self.by_last.get(&(column, *last)).copied() {
-            let known = self.by_number.get(&number).map_or(0, |(_, known)| known.chain.len());
-            if known >= chain.len() {
-                self.renew(number, deadline, false);
+            if let Some((_, known)) = self.by_number.get_mut(&number)
+                && known.chain.len() >= chain.len()
+            {
+                known.requests = known.requests.saturating_add(1);
+                self.set_deadline(number, deadline);
                 return Vec::new();
             }
             let before = self.take(number);
-            let news = self.add(columns, stream, chain, deadline);
+            let requests = before.as_ref().map_or(0, |before| before.requests).saturating_add(1);
+            let answered = before.as_ref().is_some_and(|before| before.answered);
+            let (since_ms, chain) = (now_ms, chain.to_vec());
+            let longer = Expectation { columns, stream, chain, since_ms, requests, answered };
+            let news = self.add(longer, deadline);
             if let Some(before) = before {
-                self.release(&before);
+                self.release(number, &before);
             }
             return news;
         }
-        self.add(columns, stream, chain, deadline)
+        let (since_ms, chain) = (now_ms, chain.to_vec());
+        let new = Expectation { columns, stream, chain, since_ms, requests: 1, answered: false };
+        self.add(new, deadline)
     }
 
-    fn add(&mut self, columns: Columns, stream: u64, chain: &[u64], deadline: u64) -> Vec<u64> {
-        let column = columns.expected;
+    fn add(&mut self, new: Expectation, deadline: u64) -> Vec<u64> {
+        let column = new.columns.expected;
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         let mut news = Vec::new();
-        for hash in chain {
-            let uses = self.uses.entry((column, *hash)).or_default();
-            if *uses == 0 {
+        for hash in &new.chain {
+            let uses = self.uses.entry((column, *hash)).or_insert(Uses { since: number, count: 0 });
+            if uses.count == 0 {
                 news.push(*hash);
             }
-            *uses = uses.saturating_add(1);
+            uses.count = uses.count.saturating_add(1);
         }
-        self.hashes = self.hashes.saturating_add(chain.len());
+        self.hashes = self.hashes.saturating_add(new.chain.len());
         self.due.insert((deadline, number));
-        let expectation = Expectation { columns, stream, chain: chain.to_vec(), answered: false };
-        self.by_number.insert(number, (deadline, expectation));
-        if let Some(last) = chain.last() {
+        if let Some(last) = new.chain.last() {
             self.by_last.insert((column, *last), number);
         }
+        self.by_number.insert(number, (deadline, new));
         news
     }
 
-    /// The request whose chain ends like this is answered, or over without an answer.
+    /// A request whose chain ends like this is answered, or over without an answer. One answer tells that the prompt
+    /// is computed; without any, equal prompts may still be on their way.
     pub(super) fn settle(&mut self, column: Column, last: u64, answered: bool, now_ms: u64) {
-        self.set_deadline(column, last, now_ms.saturating_add(AFTER_ANSWER_MS), answered);
-    }
-
-    fn set_deadline(&mut self, column: Column, last: u64, deadline: u64, answered: bool) {
-        if let Some(number) = self.by_last.get(&(column, last)).copied() {
-            self.renew(number, deadline, answered);
+        let Some((number, expectation)) = self.newest(column, last) else { return };
+        expectation.answered |= answered;
+        expectation.requests = expectation.requests.saturating_sub(1);
+        if answered || expectation.requests == 0 {
+            self.set_deadline(number, now_ms.saturating_add(AFTER_ANSWER_MS));
         }
     }
 
-    fn renew(&mut self, number: u64, deadline: u64, answered: bool) {
-        let Some((due, expectation)) = self.by_number.get_mut(&number) else { return };
+    fn newest(&mut self, column: Column, last: u64) -> Option<(u64, &mut Expectation)> {
+        let number = *self.by_last.get(&(column, last))?;
+        self.by_number.get_mut(&number).map(|(_, expectation)| (number, expectation))
+    }
+
+    fn set_deadline(&mut self, number: u64, deadline: u64) {
+        let Some((due, _)) = self.by_number.get_mut(&number) else { return };
         self.due.remove(&(*due, number));
         *due = deadline;
-        expectation.answered |= answered;
         self.due.insert((deadline, number));
     }
 
-    /// An event told that the endpoint holds this block. Whether it was expected: then it is to be taken out of
-    /// the column.
-    pub(super) fn told(&mut self, column: Column, hash: u64) -> bool {
-        self.uses.remove(&(column, hash)).is_some()
+    /// The endpoint of this column told something: of these blocks that it holds them. Returns those that were
+    /// expected: they are to be taken out of the column.
+    pub(super) fn heard(
+        &mut self,
+        column: Column,
+        told: impl Iterator<Item = u64>,
+        now_ms: u64,
+    ) -> Vec<u64> {
+        self.heard_ms.insert(column, now_ms);
+        if self.uses.is_empty() {
+            return Vec::new();
+        }
+        told.filter(|hash| self.uses.remove(&(column, *hash)).is_some()).collect()
     }
 
-    /// Whether nothing is expected of anybody.
-    pub(super) fn is_empty(&self) -> bool {
-        self.uses.is_empty()
-    }
-
-    /// The prompt did not get there after all. Returns what to take out of the column.
+    /// A prompt did not get there after all. Returns what to take out of the column, unless an equal one is on its
+    /// way there.
     pub(super) fn forget(&mut self, column: Column, last: u64) -> Vec<u64> {
-        let Some(number) = self.by_last.get(&(column, last)).copied() else { return Vec::new() };
-        self.take(number).map(|expectation| self.release(&expectation)).unwrap_or_default()
+        let Some((number, expectation)) = self.newest(column, last) else { return Vec::new() };
+        expectation.requests = expectation.requests.saturating_sub(1);
+        if expectation.requests > 0 || expectation.answered {
+            return Vec::new();
+        }
+        self.take(number).map(|gone| self.release(number, &gone)).unwrap_or_default()
     }
 
     fn take(&mut self, number: u64) -> Option<Expectation> {
@@ -200,14 +227,16 @@ impl Expectations {
         Some(expectation)
     }
 
-    fn release(&mut self, expectation: &Expectation) -> Vec<u64> {
+    fn release(&mut self, number: u64, expectation: &Expectation) -> Vec<u64> {
         let column = expectation.columns.expected;
         self.hashes = self.hashes.saturating_sub(expectation.chain.len());
         let mut unused = Vec::new();
         for hash in &expectation.chain {
-            if let Some(uses) = self.uses.get_mut(&(column, *hash)) {
-                *uses = uses.saturating_sub(1);
-                if *uses == 0 {
+            // Uses since a later number: the block was told meanwhile, and this one's use went with that.
+            let uses = self.uses.get_mut(&(column, *hash)).filter(|uses| uses.since <= number);
+            if let Some(uses) = uses {
+                uses.count = uses.count.saturating_sub(1);
+                if uses.count == 0 {
                     self.uses.remove(&(column, *hash));
                     unused.push(*hash);
                 }
@@ -240,15 +269,19 @@ impl Expectations {
             };
             let Columns { held, expected, .. } = expectation.columns;
             let live = is_live(expected);
-            if live && expectation.answered && expectation.chain.len() >= MIN_BLOCKS {
+            // Events could have come: the time is over, and the endpoint told something meanwhile.
+            let heard = self.heard_ms.get(&expected).is_some_and(|at| *at >= expectation.since_ms);
+            let complete = deadline <= now_ms && expectation.chain.len() >= MIN_BLOCKS;
+            if live && heard && complete && expectation.answered {
                 // Told meanwhile, though it may be evicted again by now.
                 let told = |first: &u64| {
-                    !self.uses.contains_key(&(expected, *first)) || table.holds(held, *first)
+                    let uses = self.uses.get(&(expected, *first));
+                    uses.is_none_or(|uses| uses.since > number) || table.holds(held, *first)
                 };
                 let confirmed = expectation.chain.first().is_some_and(told);
                 self.judge(expectation.stream, confirmed, &mut settled);
             }
-            let unused = self.release(&expectation);
+            let unused = self.release(number, &expectation);
             if live && !unused.is_empty() {
                 settled.evict.push((expected, unused));
             }
@@ -298,6 +331,7 @@ mod tests {
             let (mut all, table) = (Expectations::default(), PrefixTable::default());
             assert_eq!(all.expect(COLUMNS, 5, &[1, 2, 3], 0), [1, 2, 3]);
             assert_eq!(due(&mut all, &table, 20_000), Settled::default());
+            all.heard(Column(1), [].into_iter(), 10_000);
             all.settle(Column(1), 3, true, 20_000);
             assert_eq!(due(&mut all, &table, 21_999), Settled::default());
             let settled = due(&mut all, &table, 22_000);
@@ -321,12 +355,13 @@ mod tests {
             let (mut all, table) = (Expectations::default(), PrefixTable::default());
             all.expect(COLUMNS, 5, &[1, 2, 3], 0);
             all.settle(Column(1), 3, true, 0);
-            assert!(all.told(Column(1), 1) && all.told(Column(1), 2));
-            assert!(!all.told(Column(1), 2) && !all.told(Column(0), 3));
+            assert_eq!(all.heard(Column(1), [1, 2, 9].into_iter(), 5), [1, 2]);
+            assert!(all.heard(Column(1), [2].into_iter(), 6).is_empty());
+            assert!(all.heard(Column(0), [3].into_iter(), 7).is_empty());
             let settled = due(&mut all, &table, 2000);
             assert_eq!(settled.evict, [(Column(1), vec![3])]);
             assert_eq!((settled.confirmed, settled.unconfirmed), (1, 0));
-            assert!(all.is_empty() && all.by_last.is_empty() && all.hashes == 0);
+            assert!(all.uses.is_empty() && all.by_last.is_empty() && all.hashes == 0);
         }
 
         fn what_never_got_there_is_forgotten_at_once() {
@@ -347,6 +382,7 @@ mod tests {
                     // Hash 0 is held; the others are not.
                     let first = if n < confirmed { 0 } else { 1000 + n };
                     all.expect(COLUMNS, 5, &[first, 5000 + n], 0);
+                    all.heard(Column(1), [].into_iter(), 0);
                     all.settle(Column(1), 5000 + n, true, 0);
                     settled = due(&mut all, &table, 3000);
                 }
@@ -358,6 +394,7 @@ mod tests {
             let (mut all, table) = (Expectations::default(), PrefixTable::default());
             all.expect(COLUMNS, 5, &[1, 2], 0);
             all.expect(COLUMNS, 5, &[3], 0);
+            all.heard(Column(1), [].into_iter(), 0);
             all.settle(Column(1), 3, true, 0);
             all.adopt(COLUMNS, &[7, 8], 0);
             let settled = due(&mut all, &table, 40_000);
@@ -366,6 +403,50 @@ mod tests {
             all.settle(Column(1), 2, true, 0);
             let gone = all.due(40_000, &table, |_| false);
             assert_eq!(gone, Settled::default(), "its endpoint is gone");
+        }
+
+        fn an_endpoint_that_tells_nothing_proves_nothing() {
+            let (mut all, table) = (Expectations::default(), PrefixTable::default());
+            all.heard(Column(1), [].into_iter(), 99);
+            all.expect(COLUMNS, 5, &[1, 2], 100);
+            all.settle(Column(1), 2, true, 100);
+            let settled = due(&mut all, &table, 2100);
+            assert_eq!((settled.confirmed, settled.unconfirmed, settled.evict.len()), (0, 0, 1));
+        }
+
+        fn equal_prompts_keep_it_until_the_last_of_them_is_gone() {
+            let (mut all, table) = (Expectations::default(), PrefixTable::default());
+            all.expect(COLUMNS, 5, &[1, 2], 0);
+            assert!(all.expect(COLUMNS, 5, &[1, 2], 0).is_empty());
+            assert!(all.expect(COLUMNS, 5, &[2], 0).is_empty());
+            assert!(all.forget(Column(1), 2).is_empty(), "one was refused");
+            all.settle(Column(1), 2, false, 10);
+            assert_eq!(due(&mut all, &table, 10_000), Settled::default(), "one left");
+            assert_eq!(all.forget(Column(1), 2), [1, 2]);
+        }
+
+        fn a_use_that_was_told_is_not_taken_from_another() {
+            let (mut all, table) = (Expectations::default(), PrefixTable::default());
+            all.expect(COLUMNS, 5, &[1, 2], 0);
+            all.settle(Column(1), 2, true, 0);
+            all.heard(Column(1), [1, 2].into_iter(), 1);
+            // Evicted since, and expected anew.
+            assert_eq!(all.expect(COLUMNS, 5, &[1, 3], 100), [1, 3]);
+            let settled = due(&mut all, &table, 2000);
+            assert_eq!((settled.confirmed, settled.evict), (1, vec![]));
+            assert_eq!(all.forget(Column(1), 3), [1, 3]);
+        }
+
+        fn what_goes_early_for_want_of_room_is_not_judged() {
+            let (mut all, table) = (Expectations::default(), PrefixTable::default());
+            for n in 0..5u64 {
+                let hash = |i: u64| (n * 1_000_000 + i).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let chain: Vec<u64> = (0..150_000).map(hash).collect();
+                all.expect(COLUMNS, 5, &chain, 0);
+                all.heard(Column(1), [].into_iter(), 0);
+                all.settle(Column(1), hash(149_999), true, 0);
+                assert_eq!(due(&mut all, &table, 1).unconfirmed, 0);
+            }
         }
 
         fn memory_is_bounded() {

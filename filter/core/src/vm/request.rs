@@ -53,7 +53,7 @@ impl Prompt {
     /// What the endpoint's engine can cache of a rendered prompt: it keeps whole blocks of its own, so what lies in
     /// the last, unfinished one is never told. Of the approximate stream, all.
     fn cacheable(&self, endpoint: &EndpointState) -> &[u64] {
-        if self.stream == 0 || !endpoint.record.precise {
+        if !endpoint.tells(self.stream) {
             return &self.chain;
         }
         // Twice the mean: the last tokens may be longer than others.
@@ -111,7 +111,7 @@ struct Place {
 impl Place {
     fn of(endpoint: &EndpointState, prompt: &Prompt, belief: &Belief) -> Self {
         let columns = endpoint.columns;
-        let told = prompt.stream != 0 && columns.expected != Column::NONE;
+        let told = endpoint.tells(prompt.stream);
         Self {
             held: columns.held,
             expected: told.then_some(columns.expected),

@@ -53,16 +53,14 @@ impl UsageRatio {
 }
 
 impl Shares {
-    /// Rebuilds the order of use from the stamps in a table. `guessed`: our picks may stand in a column for what
-    /// no event tells.
-    pub(super) fn of(table: &PrefixTable, guessed: impl Fn(Column) -> bool) -> Self {
+    /// Rebuilds the order of use from the stamps in a table. `guessed`: whether a column's block
+    /// is there by our picks, given its tokens as far as an event told them of anybody.
+    pub(super) fn of(table: &PrefixTable, guessed: impl Fn(Column, u32) -> bool) -> Self {
         let mut stamped: BTreeMap<Column, Vec<(u32, u64)>> = BTreeMap::new();
         for segment in 0..SEGMENTS {
             table.for_each_in_segment(segment, |entry| {
                 // What events told, or will tell, is not for us to drop.
-                for column in
-                    entry.columns.iter().filter(|column| entry.tokens == 0 && guessed(*column))
-                {
+                for column in entry.columns.iter().filter(|column| guessed(*column, entry.tokens)) {
                     stamped.entry(column).or_default().push((entry.stamp, entry.hash));
                 }
             });

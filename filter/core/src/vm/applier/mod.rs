@@ -78,8 +78,10 @@ impl Applier {
         now_ms: u64,
     ) -> Self {
         let replica = &follower.replica;
-        let guessed =
-            |column| replica.roster.by_column(column).is_some_and(|e| e.columns.held == column);
+        let guessed = |column, tokens| {
+            let owner = replica.roster.by_column(column).filter(|e| e.columns.held == column);
+            owner.is_some_and(|owner| tokens == 0 || !owner.record.precise)
+        };
         Self {
             publisher: Publisher::new(store, keys),
             shares: Shares::of(&replica.table, guessed),

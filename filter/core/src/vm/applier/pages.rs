@@ -12,6 +12,9 @@ use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 use warmroute_shared_state::table_op::{BLOCKS_PER_OP, Column, Columns, TableOp};
 use warmroute_shared_state::wire::WireError;
 
+/// Pages of a snapshot at most: a thousand megabytes.
+const MAX_PAGES: u32 = 1024;
+
 /// Refused endpoints that are remembered.
 const REFUSED_KEPT: usize = 4096;
 
@@ -34,9 +37,10 @@ impl Applier {
                 if position != (Position { epoch: page.position.epoch, seq: from_seq }) {
                     return Ok(PageOutcome::Ignored);
                 }
-                self.apply_ops(follower, &page.ops, page.position, now_ms);
+                self.apply_ops(follower, &page.ops, page.position, now_ms, false);
                 Ok(PageOutcome::Applied)
             }
+            PageKind::Snapshot { pages, .. } if pages > MAX_PAGES => Ok(PageOutcome::Ignored),
             PageKind::Snapshot { page: number, pages } => {
                 let mut pending = match self.snapshot.take() {
                     Some(p) if p.position == page.position && p.next_page == number => p,
@@ -52,7 +56,7 @@ impl Applier {
                     return Ok(PageOutcome::More);
                 }
                 self.remove_absent(follower, &pending.ops);
-                self.apply_ops(follower, &pending.ops, pending.position, now_ms);
+                self.apply_ops(follower, &pending.ops, pending.position, now_ms, true);
                 Ok(PageOutcome::Applied)
             }
         }
@@ -98,6 +102,7 @@ impl Applier {
         ops: &[AgentOp],
         position: Position,
         now_ms: u64,
+        whole: bool,
     ) {
         let mut oldest: Option<u64> = None;
         // 0 stands for long ago: nothing to measure.
@@ -108,14 +113,14 @@ impl Applier {
         };
         for op in ops {
             match op {
-                AgentOp::Endpoint(record) => self.upsert(follower, record),
+                AgentOp::Endpoint(record) => self.upsert(follower, record, whole),
                 AgentOp::Remove(id) => self.remove(follower, *id),
                 AgentOp::Load { id, age_ms, load } => {
                     let at_ms = now_ms.saturating_sub(u64::from(*age_ms));
                     self.tell(follower, &TableOp::Load { id: *id, at_ms, load: *load });
                 }
                 AgentOp::Store { id, tier, at_ms, blocks } => {
-                    self.store(follower, *id, *tier, blocks);
+                    self.store(follower, *id, *tier, blocks, now_ms);
                     happened(*at_ms);
                 }
                 AgentOp::Evict { id, tier, at_ms, hashes } => {
@@ -134,7 +139,14 @@ impl Applier {
         self.tell(follower, &TableOp::Position { position, at_ms: now_ms });
     }
 
-    fn store(&mut self, follower: &mut Follower, id: EndpointId, tier: Tier, blocks: &[Block]) {
+    fn store(
+        &mut self,
+        follower: &mut Follower,
+        id: EndpointId,
+        tier: Tier,
+        blocks: &[Block],
+        now_ms: u64,
+    ) {
         let Some(column) = column_of(&follower.replica, id, tier) else { return };
         for blocks in blocks.chunks(BLOCKS_PER_OP) {
             let blocks = BlockList::Slice(blocks);
@@ -143,11 +155,9 @@ impl Applier {
         let expected = follower.replica.roster.get(id).map(|e| e.columns.expected);
         if let Some(expected) = expected
             && tier == Tier::Device
-            && !self.expectations.is_empty()
         {
             let hashes = blocks.iter().map(|block| block.hash);
-            let told: Vec<u64> =
-                hashes.filter(|hash| self.expectations.told(expected, *hash)).collect();
+            let told = self.expectations.heard(expected, hashes, now_ms);
             self.evict(follower, expected, &told);
         }
     }
@@ -160,15 +170,18 @@ impl Applier {
         record_ops(record, |op| self.tell(follower, op));
     }
 
-    fn upsert(&mut self, follower: &mut Follower, record: &EndpointRecord) {
+    /// `whole`: all that a precise endpoint holds follows. What it held before is void then: it may have been evicted
+    /// while this Envoy was cut off, or by another life of the agent.
+    fn upsert(&mut self, follower: &mut Follower, record: &EndpointRecord, whole: bool) {
         let roster = &follower.replica.roster;
         let known = roster.get(record.id);
-        if known.is_some_and(|known| known.record == *record) {
+        let retold = whole && record.precise;
+        if !retold && known.is_some_and(|known| known.record == *record) {
             return;
         }
         let old = known.map(|known| (known.columns, known.since, known.record.generation));
         let place = match old {
-            Some((columns, since, generation)) if generation == record.generation => {
+            Some((columns, since, generation)) if generation == record.generation && !retold => {
                 Some((columns, since))
             }
             None if roster.len() >= self.settings.max_endpoints => None,

@@ -73,7 +73,9 @@ impl Applier {
         // Events may have come before this message.
         let table = &follower.replica.table;
         let told = chain.iter().take_while(|hash| table.holds(column, **hash)).count();
-        let chain = chain.get(told..).unwrap_or_default();
+        let (told, chain) = chain.split_at(told);
+        // Whoever picked has entered all of it.
+        self.evict(follower, columns.expected, told);
         let news = self.expectations.expect(columns, stream, chain, now_ms);
         for hashes in news.chunks(HASHES_PER_OP) {
             let hashes = HashList::Slice(hashes);

@@ -157,7 +157,10 @@ crate::tests! {
         let mut envoy = Envoy::new(2);
         let chain = chain(1, 6);
         let routed = envoy.choose(1, &chain);
+        let endpoint = (0..2).find(|n| record(*n).id == routed.endpoint()).unwrap();
         envoy.answer(1, routed);
+        // It tells of something else.
+        envoy.delta(vec![store(endpoint, Tier::Device, &[77])]);
         envoy.tick(1999);
         assert_eq!(envoy.believed(2, &chain).0, BeliefKind::Expected);
         envoy.tick(1);
@@ -167,7 +170,7 @@ crate::tests! {
         // Nothing is left of it in anybody's table.
         for vm in &mut envoy.vms {
             vm.refresh(&envoy.store);
-            assert!(vm.follower.replica.table.is_empty());
+            assert_eq!(vm.follower.replica.table.len(), 1, "what it told");
         }
     }
 
@@ -218,6 +221,18 @@ crate::tests! {
         assert_eq!(envoy.believed(2, &chain).1, 0);
     }
 
+    fn a_whole_snapshot_voids_what_it_does_not_tell() {
+        let mut envoy = Envoy::new(1);
+        let chain = chain(1, 5);
+        envoy.delta(vec![store(0, Tier::Device, &chain)]);
+        // The evictions in between were never told here.
+        let ops = vec![AgentOp::Endpoint(precise(0, 1)), store(0, Tier::Device, &chain[..2])];
+        envoy.page(PageKind::Snapshot { page: 0, pages: 1 }, ops);
+        for worker in [0, 1, 2] {
+            assert_eq!(envoy.believed(worker, &chain), (BeliefKind::Events, 2, 64));
+        }
+    }
+
     fn slower_tiers_are_told_apart() {
         let mut envoy = Envoy::new(1);
         let chain = chain(1, 5);
@@ -237,6 +252,14 @@ crate::tests! {
             let routed = envoy.choose(1, &chain(n, 3));
             envoy.answer(1, routed);
         }
+        envoy.tick(2000);
+        assert_eq!(envoy.vms[0].expectation_counts(), ExpectationCounts::default());
+        for n in 0..200 {
+            let routed = envoy.choose(1, &chain(n, 3));
+            envoy.answer(1, routed);
+        }
+        // Its events come, and tell of something else.
+        envoy.delta(vec![store(0, Tier::Device, &[77])]);
         envoy.tick(2000);
         assert_eq!(envoy.vms[0].expectation_counts().distrusted, 1);
         for vm in &mut envoy.vms {
