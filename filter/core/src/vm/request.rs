@@ -12,6 +12,10 @@ use warmroute_shared_state::table_op::{Column, HashList};
 /// How often a pick is thought over because another worker picked in the same moment.
 const INTENT_TRIES: usize = 5;
 
+/// How long an intent counts for an endpoint whose events tell: by then the applier's frames carry the pick as an
+/// expectation, which ends when the engine evicts again; an intent cannot.
+const TOLD_INTENT_MS: u64 = 100;
+
 /// How a prompt's bytes were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PromptSource {
@@ -212,7 +216,9 @@ impl VmState {
                 let shared = intent.shared_blocks(&prompt.chain);
                 let owner = replica.roster.by_column(intent.column).map(|e| e.record.id);
                 let at = beliefs.iter().position(|(e, _)| shared > 0 && Some(e.record.id) == owner);
+                let age_ms = now_ms.saturating_sub(intent.at_ms);
                 if let Some((endpoint, belief)) = at.and_then(|at| beliefs.get_mut(at))
+                    && (age_ms < TOLD_INTENT_MS || !endpoint.tells(prompt.stream))
                     && let Some(candidate) = at.and_then(|at| candidates.get_mut(at))
                 {
                     *belief = belief.at_least(endpoint, prompt, shared);

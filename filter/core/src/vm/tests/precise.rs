@@ -184,6 +184,18 @@ crate::tests! {
         assert_eq!(envoy.believed(2, &chain).1, 5);
     }
 
+    fn an_intent_does_not_outlive_what_was_told_since() {
+        let mut envoy = Envoy::new(1);
+        let chain = chain(1, 6);
+        let routed = envoy.choose(1, &chain);
+        envoy.answer(1, routed);
+        envoy.delta(vec![store(0, Tier::Device, &chain)]);
+        let hashes: Arc<[u64]> = chain.as_slice().into();
+        envoy.delta(vec![AgentOp::Evict { id: record(0).id, tier: Tier::Device, at_ms: NOW, hashes }]);
+        envoy.now += 100;
+        assert_eq!(envoy.choose(2, &chain).belief.kind, BeliefKind::Nothing);
+    }
+
     fn what_was_refused_is_not_expected() {
         let mut envoy = Envoy::new(2);
         let chain = chain(1, 6);
