@@ -39,6 +39,7 @@ impl Entry {
             precise: false,
             lower_tier_percent: 0,
             labels: self.spec.labels.clone().into_iter().collect(),
+            pools: self.spec.pools.clone(),
         })
     }
 

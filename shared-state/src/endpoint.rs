@@ -53,6 +53,8 @@ pub struct EndpointRecord {
     pub lower_tier_percent: u8,
     /// Labels, sorted by key.
     pub labels: Vec<(String, String)>,
+    /// Pools that it is in, `namespace/name`; empty if there are no pools.
+    pub pools: Vec<String>,
 }
 
 impl EndpointRecord {
@@ -81,6 +83,8 @@ impl EndpointRecord {
             w.string(key);
             w.string(value);
         }
+        w.u16(u16::try_from(self.pools.len()).unwrap_or(u16::MAX));
+        self.pools.iter().take(usize::from(u16::MAX)).for_each(|pool| w.string(pool));
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -103,6 +107,10 @@ impl EndpointRecord {
         for _ in 0..count {
             labels.push((r.string()?.to_owned(), r.string()?.to_owned()));
         }
+        let mut pools = Vec::new();
+        for _ in 0..r.u16()? {
+            pools.push(r.string()?.to_owned());
+        }
         Ok(Self {
             id,
             generation,
@@ -114,6 +122,7 @@ impl EndpointRecord {
             precise,
             lower_tier_percent,
             labels,
+            pools,
         })
     }
 }
@@ -160,6 +169,7 @@ pub(crate) fn sample(n: u8) -> EndpointRecord {
         precise: n.is_multiple_of(3),
         lower_tier_percent: n,
         labels: vec![("app".into(), "vllm".into()), ("zone".into(), String::new())],
+        pools: vec!["default/p".into()],
     }
 }
 

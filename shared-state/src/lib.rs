@@ -2,7 +2,9 @@
 //!
 //! - [`prefix`]: how a prompt becomes a chain of block hashes;
 //! - [`endpoint`]: what both sides know of an endpoint and its load;
+//! - [`signals`]: what an engine says of adapters and of metrics that the configuration names;
 //! - [`stream`]: pages that the agent sends to Envoy (snapshot, then deltas);
+//! - [`policy`]: the compiled configuration, for the filter to decide by;
 //! - [`frame`]: delta frames in Envoy's shared data, read by every VM;
 //! - [`checkpoint`]: what a VM that fell behind rebuilds its table from;
 //! - [`wire`]: bounds-checked little-endian reading and writing.
@@ -25,7 +27,9 @@ pub mod checkpoint;
 pub mod endpoint;
 pub mod frame;
 pub mod model;
+pub mod policy;
 pub mod prefix;
+pub mod signals;
 pub mod stream;
 pub mod table_op;
 pub mod wire;

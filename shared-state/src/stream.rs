@@ -15,6 +15,7 @@
 use crate::block::{Block, BlockList, Tier};
 use crate::endpoint::{EndpointId, EndpointRecord, Load};
 use crate::model::ModelRecord;
+use crate::signals::Signals;
 use crate::wire::{Reader, WireError, Writer, seal, unseal};
 use std::sync::Arc;
 
@@ -92,6 +93,15 @@ pub enum AgentOp {
     Model(Arc<ModelRecord>),
     /// A model is gone.
     RemoveModel(String),
+    /// Slow signals of an endpoint.
+    Signals {
+        /// Whose.
+        id: EndpointId,
+        /// All of them.
+        signals: Arc<Signals>,
+    },
+    /// The compiled configuration: [`Policy`](crate::policy::Policy) as JSON.
+    Policy(Arc<[u8]>),
 }
 
 /// One answer of the agent.
@@ -115,6 +125,7 @@ impl AgentOp {
                 return blocks.len().saturating_mul(12).saturating_add(32);
             }
             Self::Evict { hashes, .. } => return hashes.len().saturating_mul(8).saturating_add(32),
+            Self::Policy(json) => return json.len().saturating_add(32),
             _ => {}
         }
         let mut w = Writer::new();
@@ -161,6 +172,15 @@ impl AgentOp {
                 body.text(name);
                 7
             }
+            Self::Signals { id, signals } => {
+                body.u64(id.0);
+                signals.write(&mut body);
+                8
+            }
+            Self::Policy(json) => {
+                body.bytes(json);
+                9
+            }
         };
         w.u8(tag);
         w.u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
@@ -197,6 +217,11 @@ impl AgentOp {
             },
             6 => Self::Model(Arc::new(ModelRecord::read(&mut body)?)),
             7 => Self::RemoveModel(body.text()?.to_owned()),
+            8 => Self::Signals {
+                id: EndpointId(body.u64()?),
+                signals: Arc::new(Signals::read(&mut body)?),
+            },
+            9 => Self::Policy(body.bytes(len)?.into()),
             _ => return Ok(None),
         };
         Ok(Some(op))
@@ -289,6 +314,8 @@ mod tests {
                 },
                 AgentOp::Model(Arc::new(crate::model::sample())),
                 AgentOp::RemoveModel("tiny".into()),
+                AgentOp::Signals { id: EndpointId(7), signals: Arc::new(crate::signals::sample()) },
+                AgentOp::Policy(b"{}".as_slice().into()),
             ],
         }
     }

@@ -5,6 +5,7 @@
 
 use crate::block::BlockList;
 use crate::endpoint::{EndpointId, EndpointRecord, Load};
+use crate::signals::Signals;
 use crate::stream::Position;
 use crate::wire::{Hashes, Reader, WireError, Writer};
 
@@ -112,6 +113,24 @@ pub enum TableOp<'a> {
     },
     /// A model is gone.
     RemoveModel(&'a str),
+    /// Part of the compiled configuration; it counts once all parts are there.
+    PolicyPart {
+        /// Number of the policy: the parts of another one do not fit.
+        revision: u64,
+        /// Number of this part, from 0.
+        part: u16,
+        /// How many parts there are.
+        parts: u16,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// Slow signals of an endpoint.
+    Signals {
+        /// Whose.
+        id: EndpointId,
+        /// All of them.
+        signals: Signals,
+    },
     /// What was expected of this byte stream's picks seldom came true: its model is approximate from now on.
     Distrust {
         /// The stream.
@@ -263,6 +282,19 @@ impl<'a> TableOp<'a> {
                 w.u8(12);
                 w.u64(*at_ms);
             }
+            Self::PolicyPart { revision, part, parts, bytes } => {
+                w.u8(13);
+                w.u64(*revision);
+                w.u16(*part);
+                w.u16(*parts);
+                w.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                w.bytes(bytes);
+            }
+            Self::Signals { id, signals } => {
+                w.u8(14);
+                w.u64(id.0);
+                signals.write(w);
+            }
         }
     }
 
@@ -301,6 +333,12 @@ impl<'a> TableOp<'a> {
             10 => Self::RemoveModel(r.text()?),
             11 => Self::Distrust { stream: r.u64()? },
             12 => Self::Told { at_ms: r.u64()? },
+            13 => {
+                let (revision, part, parts) = (r.u64()?, r.u16()?, r.u16()?);
+                let len = r.u32()? as usize;
+                Self::PolicyPart { revision, part, parts, bytes: r.bytes(len)? }
+            }
+            14 => Self::Signals { id: EndpointId(r.u64()?), signals: Signals::read(r)? },
             value => return Err(WireError::Unknown { at, value: value.into() }),
         })
     }
@@ -331,6 +369,8 @@ mod tests {
                 TableOp::Store { column: Column(4), blocks: BlockList::Slice(&[Block { hash: 5, tokens: 30 }]) },
                 TableOp::ModelPart { revision: 6, part: 1, parts: 3, bytes: b"part" },
                 TableOp::RemoveModel("tiny"),
+                TableOp::PolicyPart { revision: 6, part: 1, parts: 3, bytes: b"part" },
+                TableOp::Signals { id, signals: crate::signals::sample() },
                 TableOp::Distrust { stream: 8 },
                 TableOp::Told { at_ms: 9 },
             ];

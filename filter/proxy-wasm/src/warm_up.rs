@@ -65,6 +65,7 @@ fn made_up_table() -> Page {
             precise: false,
             lower_tier_percent: 0,
             labels: Vec::new(),
+            pools: Vec::new(),
         })
     };
     Page {

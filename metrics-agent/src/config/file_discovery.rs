@@ -30,6 +30,8 @@ pub struct EndpointSpec {
     pub address: SocketAddr,
     /// Labels, sorted by key.
     pub labels: BTreeMap<String, String>,
+    /// Pools that it is in, `namespace/name`; empty if there are no pools.
+    pub pools: Vec<String>,
 }
 
 impl EndpointSpec {
@@ -111,7 +113,7 @@ fn compile(raw: RawEndpoint) -> Result<(u64, EndpointSpec), Fault> {
         let given = format!("{} labels of {bytes} bytes", raw.labels.len());
         return Err((line, bad("labels", &given, "at most 64 labels of 8192 bytes together")));
     }
-    Ok((line, EndpointSpec { namespace, name, address, labels: raw.labels }))
+    Ok((line, EndpointSpec { namespace, name, address, labels: raw.labels, pools: Vec::new() }))
 }
 
 fn bad(field: &'static str, value: &str, expected: &'static str) -> Problem {

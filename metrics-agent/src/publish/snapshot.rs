@@ -118,6 +118,7 @@ mod tests {
             precise: false,
             lower_tier_percent: 0,
             labels: vec![("k".into(), "v".repeat(label_bytes))],
+            pools: Vec::new(),
         });
     }
 

@@ -13,6 +13,7 @@ use std::time::Instant;
 use warmroute_shared_state::block::{Block, Tier};
 use warmroute_shared_state::endpoint::{EndpointId, EndpointRecord};
 use warmroute_shared_state::model::ModelRecord;
+use warmroute_shared_state::signals::Signals;
 use warmroute_shared_state::stream::{AgentOp, PAGE_BYTES, Page, PageKind, Position};
 
 /// Changes that the log holds at most.
@@ -50,6 +51,7 @@ fn load_op(id: EndpointId, measured: Measured, now: Instant) -> AgentOp {
 struct Row {
     record: EndpointRecord,
     load: Option<(u64, Measured)>,
+    signals: Arc<Signals>,
 }
 
 #[derive(Debug)]
@@ -84,6 +86,7 @@ pub struct Table {
     held: BTreeMap<EndpointId, Held>,
     periods: u64,
     models: BTreeMap<String, Arc<ModelRecord>>,
+    policy: Option<Arc<[u8]>>,
     log: VecDeque<Entry>,
     log_bytes: usize,
 }
@@ -101,6 +104,7 @@ impl Table {
             held: BTreeMap::new(),
             periods: 0,
             models: BTreeMap::new(),
+            policy: None,
             log: VecDeque::new(),
             log_bytes: 0,
         }
@@ -134,7 +138,7 @@ impl Table {
                 false
             }
             None => {
-                self.rows.insert(id, Row { record, load: None });
+                self.rows.insert(id, Row { record, load: None, signals: Arc::default() });
                 true
             }
         };
@@ -253,6 +257,25 @@ impl Table {
         }
     }
 
+    /// The compiled configuration, as JSON.
+    pub fn set_policy(&mut self, json: &[u8]) {
+        if self.policy.as_deref() != Some(json) {
+            let json: Arc<[u8]> = json.into();
+            self.policy = Some(Arc::clone(&json));
+            self.push(AgentOp::Policy(json));
+        }
+    }
+
+    /// Sets an endpoint's slow signals; nothing happens if there is no such endpoint or nothing is new.
+    pub fn set_signals(&mut self, id: EndpointId, signals: &Arc<Signals>) {
+        if let Some(row) = self.rows.get_mut(&id)
+            && row.signals != *signals
+        {
+            row.signals = Arc::clone(signals);
+            self.push(AgentOp::Signals { id, signals: Arc::clone(signals) });
+        }
+    }
+
     /// Sets an endpoint's load; nothing happens if there is no such endpoint or nothing is new.
     pub fn set_load(&mut self, id: EndpointId, measured: Measured) {
         if let Some(row) = self.rows.get_mut(&id)
@@ -327,6 +350,9 @@ impl Table {
     #[must_use]
     pub fn everything(&self) -> Vec<Operation> {
         let mut all = Vec::with_capacity(self.rows.len().saturating_mul(2));
+        all.extend(
+            self.policy.iter().map(|json| Operation::Told(AgentOp::Policy(Arc::clone(json)))),
+        );
         let models = self.models.values();
         all.extend(models.map(|model| Operation::Told(AgentOp::Model(Arc::clone(model)))));
         for row in self.rows.values() {
@@ -335,6 +361,10 @@ impl Table {
             all.push(Operation::Told(AgentOp::Endpoint(effective(&row.record, held))));
             if let Some((_, measured)) = row.load {
                 all.push(Operation::Load(id, measured));
+            }
+            if *row.signals != Signals::default() {
+                let signals = Arc::clone(&row.signals);
+                all.push(Operation::Told(AgentOp::Signals { id, signals }));
             }
             all.extend(held.into_iter().flat_map(|held| held.operations(id)).map(Operation::Told));
         }

@@ -97,6 +97,7 @@ mod tests {
             name: "<script>".into(),
             address: ([127, 0, 0, 1], 80).into(),
             labels: std::collections::BTreeMap::new(),
+            pools: Vec::new(),
         };
         let page = render(&[Entry { spec, health: None, announced: false }], Instant::now());
         assert!(page.contains("default/&lt;script&gt;") && !page.contains("<script>"));

@@ -2,9 +2,12 @@
 //! the applier's operations in order.
 
 mod models;
+mod parts;
+mod policy;
 mod roster;
 
 pub use models::{Model, Models, Rendering, record_ops, revision};
+pub use policy::{PolicySlot, policy_ops, policy_revision};
 pub use roster::{EndpointState, Roster};
 
 use crate::prefix_table::{ColumnMask, PrefixMatch, PrefixTable};
@@ -23,6 +26,8 @@ pub struct Replica {
     pub table: PrefixTable,
     /// Models whose prompts can be told byte for byte.
     pub models: Models,
+    /// The compiled configuration.
+    pub policy: PolicySlot,
     /// Columns whose endpoint is gone and whose entries still stand in some segments.
     dead: ColumnMask,
     /// Next segment to sweep; a sweep is over when it comes round to where it began.
@@ -71,6 +76,10 @@ impl Replica {
                 self.models.part(*revision, *part, *parts, bytes);
             }
             TableOp::RemoveModel(name) => self.models.remove(name),
+            TableOp::PolicyPart { revision, part, parts, bytes } => {
+                self.policy.part(*revision, *part, *parts, bytes);
+            }
+            TableOp::Signals { id, signals } => self.roster.set_signals(*id, signals),
             TableOp::Distrust { stream } => self.models.distrust(*stream),
             // For whoever measures.
             TableOp::Told { .. } => {}
@@ -89,6 +98,7 @@ impl Replica {
 
     /// Calls `each` with the operations that rebuild everything but the table.
     pub fn for_each_op(&self, each: &mut dyn FnMut(&TableOp<'_>)) {
+        self.policy.for_each_op(&mut *each);
         self.models.for_each_op(&mut *each);
         self.roster.to_ops().for_each(|op| each(&op));
     }
@@ -149,6 +159,7 @@ pub(crate) mod tests {
             precise: false,
             lower_tier_percent: 0,
             labels: vec![],
+            pools: vec![],
         }
     }
 

@@ -1,5 +1,6 @@
 //! The models whose prompts this VM can tell byte for byte, as the agent describes them.
 
+use super::parts::Parts;
 use core::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,9 +11,6 @@ use warmroute_shared_state::wire::{Reader, Writer};
 
 /// Models kept: one more is ignored, and its requests are routed approximately.
 const MAX_MODELS: usize = 256;
-
-/// Bytes of one model's record at most.
-const MAX_RECORD_BYTES: usize = 1 << 20;
 
 /// A model's template, compiled.
 #[derive(Clone)]
@@ -93,19 +91,11 @@ impl fmt::Debug for Model {
     }
 }
 
-/// A record of which parts are still to come.
-#[derive(Debug, Default)]
-struct Partial {
-    revision: u64,
-    next: u16,
-    bytes: Vec<u8>,
-}
-
 /// All models.
 #[derive(Debug, Default)]
 pub struct Models {
     models: Vec<Model>,
-    partial: Partial,
+    parts: Parts,
 }
 
 impl Models {
@@ -126,26 +116,12 @@ impl Models {
         self.models.iter().find(|model| model.record.stream == stream)
     }
 
-    /// A part of a record came. Parts come in order; what does not fit is dropped.
+    /// A part of a record came.
     pub(super) fn part(&mut self, revision: u64, part: u16, parts: u16, bytes: &[u8]) {
-        if part == 0 {
-            self.partial = Partial { revision, ..Partial::default() };
-        }
-        let partial = &mut self.partial;
-        let fits = partial.revision == revision
-            && partial.next == part
-            && partial.bytes.len().saturating_add(bytes.len()) <= MAX_RECORD_BYTES;
-        if !fits {
-            self.partial = Partial::default();
-            return;
-        }
-        partial.bytes.extend_from_slice(bytes);
-        partial.next = part.saturating_add(1);
-        if partial.next == parts {
-            let whole = core::mem::take(&mut self.partial).bytes;
-            if let Ok(record) = ModelRecord::read(&mut Reader::new(&whole)) {
-                self.put(revision, record);
-            }
+        if let Some(whole) = self.parts.add(revision, part, parts, bytes)
+            && let Ok(record) = ModelRecord::read(&mut Reader::new(&whole))
+        {
+            self.put(revision, record);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::prefix_table::{ColumnMask, MAX_COLUMNS};
 use hashbrown::HashMap;
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
+use warmroute_shared_state::signals::Signals;
 use warmroute_shared_state::stream::Position;
 use warmroute_shared_state::table_op::{Column, Columns, TableOp};
 
@@ -27,6 +28,8 @@ pub struct EndpointState {
     pub load_at_ms: u64,
     /// Learned bytes per token.
     pub bytes_per_token: f32,
+    /// Adapters and attributes.
+    pub signals: Signals,
 }
 
 impl EndpointState {
@@ -184,6 +187,7 @@ impl Roster {
                     load: Load::default(),
                     load_at_ms: 0,
                     bytes_per_token: DEFAULT_BYTES_PER_TOKEN,
+                    signals: Signals::default(),
                 });
             }
         }
@@ -248,6 +252,12 @@ impl Roster {
         }
     }
 
+    pub(super) fn set_signals(&mut self, id: EndpointId, signals: &Signals) {
+        if let Some(endpoint) = self.get_mut(id) {
+            endpoint.signals = signals.clone();
+        }
+    }
+
     fn get_mut(&mut self, id: EndpointId) -> Option<&mut EndpointState> {
         self.endpoints.get_mut(*self.by_id.get(&id)?)
     }
@@ -263,6 +273,7 @@ impl Roster {
                 TableOp::Endpoint { columns: e.columns, since: e.since, record: e.record.clone() },
                 TableOp::Load { id, at_ms: e.load_at_ms, load: e.load },
                 TableOp::BytesPerToken { id, milli },
+                TableOp::Signals { id, signals: e.signals.clone() },
             ]
         });
         endpoints.chain(core::iter::once(position))

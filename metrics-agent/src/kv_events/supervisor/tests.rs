@@ -46,6 +46,7 @@ fn spec(name: &str) -> EndpointSpec {
         // Discard: nothing listens there.
         address: "127.0.0.1:9".parse().unwrap(),
         labels: BTreeMap::new(),
+        pools: Vec::new(),
     }
 }
 

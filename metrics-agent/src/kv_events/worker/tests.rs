@@ -32,6 +32,7 @@ impl Bench {
                 block_tokens: 64,
                 kv_blocks: 100,
                 labels: Vec::new(),
+                pools: Vec::new(),
                 precise: false,
                 lower_tier_percent: 0,
             });

@@ -9,6 +9,7 @@ fn spec(name: &str, port: u16) -> EndpointSpec {
         name: name.into(),
         address: SocketAddr::from(([10, 0, 0, 1], port)),
         labels: BTreeMap::new(),
+        pools: Vec::new(),
     }
 }
 

@@ -15,6 +15,7 @@ fn record(n: u16) -> EndpointRecord {
         precise: false,
         lower_tier_percent: 0,
         labels: Vec::new(),
+        pools: Vec::new(),
     }
 }
 
@@ -65,6 +66,7 @@ impl Mirror {
                     self.models.insert(model.name.clone(), Arc::clone(model));
                 }
                 AgentOp::RemoveModel(name) => assert!(self.models.remove(name).is_some()),
+                AgentOp::Signals { .. } | AgentOp::Policy(_) => {}
                 AgentOp::Load { id, load, .. } => {
                     self.rows.get_mut(id).expect("load of a known endpoint").1 = Some(*load);
                 }

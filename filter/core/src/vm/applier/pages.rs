@@ -2,12 +2,13 @@
 
 use super::{Applier, PageOutcome, PendingSnapshot};
 use crate::prefix_table::ColumnMask;
-use crate::replica::{Replica, record_ops, revision};
+use crate::replica::{Replica, policy_ops, policy_revision, record_ops, revision};
 use crate::vm::Follower;
 use std::collections::BTreeSet;
 use warmroute_shared_state::block::{Block, BlockList, Tier};
 use warmroute_shared_state::endpoint::{EndpointId, EndpointRecord};
 use warmroute_shared_state::model::ModelRecord;
+use warmroute_shared_state::signals::Signals;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 use warmroute_shared_state::table_op::{BLOCKS_PER_OP, Column, Columns, TableOp};
 use warmroute_shared_state::wire::WireError;
@@ -131,6 +132,8 @@ impl Applier {
                 }
                 AgentOp::Model(record) => self.put_model(follower, record),
                 AgentOp::RemoveModel(name) => self.tell(follower, &TableOp::RemoveModel(name)),
+                AgentOp::Signals { id, signals } => self.put_signals(follower, *id, signals),
+                AgentOp::Policy(json) => self.put_policy(follower, json),
             }
         }
         if let Some(at_ms) = oldest {
@@ -168,6 +171,18 @@ impl Applier {
             return;
         }
         record_ops(record, |op| self.tell(follower, op));
+    }
+
+    fn put_signals(&mut self, follower: &mut Follower, id: EndpointId, signals: &Signals) {
+        if follower.replica.roster.get(id).is_some_and(|known| known.signals != *signals) {
+            self.tell(follower, &TableOp::Signals { id, signals: signals.clone() });
+        }
+    }
+
+    fn put_policy(&mut self, follower: &mut Follower, json: &[u8]) {
+        if follower.replica.policy.revision() != policy_revision(json) {
+            policy_ops(json, |op| self.tell(follower, op));
+        }
     }
 
     /// `whole`: all that a precise endpoint holds follows. What it held before is void then: it may have been evicted

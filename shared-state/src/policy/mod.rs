@@ -1,0 +1,60 @@
+//! The compiled configuration: what the agent understood of the YAML files, for the filter to decide by.
+//!
+//! The agent reads and checks the documents, resolves every reference and sends the result whole, as JSON, each
+//! time it changes; the filter swaps it between two requests. Nothing in it can be wrong any more: a plugin's
+//! parameters are those its type takes, an index points at something.
+//!
+//! - [`routing`]: pools, routes, model names, objectives: which pool a request goes to, under what name;
+//! - [`scheduler`]: an `EndpointPickerConfig`: profiles of plugins, and who runs them;
+//! - [`plugin`]: the plugin types by their names, with their parameters and defaults.
+
+pub mod plugin;
+pub mod routing;
+pub mod scheduler;
+
+use routing::{ModelMapping, ModelRewrite, Objective, Pool, Routing};
+use scheduler::Scheduler;
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a policy's JSON at most: one page of the agent's stream carries it.
+pub const MAX_POLICY_BYTES: usize = 768 << 10;
+
+/// Everything that the configuration says about requests.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Policy {
+    /// Pools of endpoints. Empty: all endpoints are one pool, that of the plugin configuration.
+    #[serde(default)]
+    pub pools: Vec<Pool>,
+    /// How endpoints are picked. [`Pool::scheduler`] points here; never empty once it came from an agent.
+    #[serde(default)]
+    pub schedulers: Vec<Scheduler>,
+    /// Which pool a request goes to.
+    #[serde(default)]
+    pub routing: Routing,
+    /// Base models with their adapters.
+    #[serde(default)]
+    pub model_mappings: Vec<ModelMapping>,
+    /// What a model name becomes on its way to the engine; oldest first.
+    #[serde(default)]
+    pub rewrites: Vec<ModelRewrite>,
+    /// Priorities by name.
+    #[serde(default)]
+    pub objectives: Vec<Objective>,
+}
+
+impl Policy {
+    /// As JSON.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        // Plain data with text keys: nothing that JSON cannot say.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads it again. Fields that this version does not know are passed over.
+    ///
+    /// # Errors
+    /// If it is not what [`Policy::to_json`] of this or an earlier version writes.
+    pub fn from_json(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
+}

@@ -1,0 +1,114 @@
+//! An `EndpointPickerConfig`, compiled: defaults injected, references resolved.
+
+use super::plugin::{Decider, Filter, Parser, Picker, PrefixProducer, Scorer};
+use serde::{Deserialize, Serialize};
+
+/// How the endpoints of a pool are picked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scheduler {
+    /// For messages: the object's name or its file.
+    pub name: String,
+    /// Parsers, in order.
+    pub parsers: Vec<Parser>,
+    /// Who runs the profiles.
+    pub handler: Handler,
+    /// Profiles.
+    pub profiles: Vec<Profile>,
+    /// Caps of the approximate prefix index.
+    pub prefix: PrefixProducer,
+    /// How a request's load is estimated.
+    pub inflight: InflightLoad,
+}
+
+/// One scheduling profile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Its name.
+    pub name: String,
+    /// In this order.
+    pub filters: Vec<Named<Filter>>,
+    /// With their weights.
+    pub scorers: Vec<WeightedScorer>,
+    /// Exactly one.
+    pub picker: Named<Picker>,
+}
+
+/// A plugin with its instance's name, for metrics.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Named<T> {
+    /// The instance's name; its type's if it was given none.
+    pub name: String,
+    /// What it does.
+    pub plugin: T,
+}
+
+/// A scorer with its weight.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WeightedScorer {
+    /// The instance's name.
+    pub name: String,
+    /// What it does.
+    pub plugin: Scorer,
+    /// Not normalised.
+    pub weight: f64,
+}
+
+/// Who decides which profiles run. Profiles are given as indexes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Handler {
+    /// `single-profile-handler`.
+    Single,
+    /// `header-profile-handler`: the profile that this header names; with one profile, that.
+    Header {
+        /// In lower case.
+        header: String,
+        /// Name of the profile without the header.
+        default_profile: String,
+    },
+    /// `disagg-profile-handler` (and the deprecated `pd-profile-handler`).
+    Disagg(Disagg),
+}
+
+/// Prefill and decode at different endpoints.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Disagg {
+    /// The instance's type and name, for metrics.
+    pub plugin_type: String,
+    /// See `plugin_type`.
+    pub name: String,
+    /// `stageOrder: prefill-first`.
+    pub prefill_first: bool,
+    /// Index of the decode profile; `None` = no such profile: every request fails.
+    pub decode: Option<usize>,
+    /// Index of the prefill profile, if there is one.
+    pub prefill: Option<usize>,
+    /// Index of the encode profile, if there is one.
+    pub encode: Option<usize>,
+    /// Whether a request's prefill goes elsewhere; `None` = never (decode-first).
+    pub prefill_decider: Option<Decider>,
+    /// Whether its encoding does; `None` = never.
+    pub encode_decider: Option<Decider>,
+    /// `primaryPort` of the deprecated handlers: `x-data-parallel-host-port` is written, and this port is the destination's.
+    pub primary_port: Option<u16>,
+}
+
+/// `inflight-load-producer`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct InflightLoad {
+    /// Estimated output tokens count as load.
+    pub add_estimated_output_tokens: bool,
+    /// Output tokens for each input token.
+    pub output_ratio: f64,
+    /// Cap of the estimate.
+    pub max_estimated_output_tokens: Option<u64>,
+}
+
+impl Default for InflightLoad {
+    fn default() -> Self {
+        Self {
+            add_estimated_output_tokens: false,
+            output_ratio: 1.5,
+            max_estimated_output_tokens: None,
+        }
+    }
+}
