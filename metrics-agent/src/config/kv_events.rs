@@ -317,6 +317,7 @@ mod tests {
             name: "e".into(),
             address: "10.0.0.1:8000".parse().unwrap(),
             labels: labels(pairs),
+            pools: Vec::new(),
         };
         let ports = Some(Ports { live: 5557, replay: None, ranks: 2 });
         let endpoint_labels = labels(&[("pool", "a")]);

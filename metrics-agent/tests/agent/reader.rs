@@ -119,6 +119,7 @@ impl Reader {
                         row.blocks.remove(&(*tier, *hash));
                     });
                 }
+                AgentOp::Signals { .. } | AgentOp::Policy(_) => {}
                 AgentOp::Model(model) => {
                     self.models.insert(model.name.clone(), Arc::clone(model));
                 }
