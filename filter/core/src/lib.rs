@@ -21,6 +21,7 @@ pub mod prefix_table;
 pub mod replica;
 pub mod request;
 pub mod response;
+pub mod routing;
 pub mod scheduling;
 pub mod vm;
 
