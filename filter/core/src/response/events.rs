@@ -73,7 +73,7 @@ impl ChunkEvents {
 }
 
 impl EventSink for ChunkEvents {
-    fn data(&mut self, piece: &[u8]) {
+    fn data(&mut self, piece: &[u8], _at: usize) {
         let mut piece = piece;
         if self.payload == Payload::Empty {
             piece = piece.trim_ascii_start();

@@ -8,12 +8,15 @@
 //! Nothing is buffered, however long an event is: a payload goes straight into the push scanner, which keeps
 //! a few hundred bytes. So the reader never delays or cuts a stream.
 //!
+//! [`model_name`] is the one that changes bytes: it gives the client's model name back.
+//!
 //! [`sse`] knows no API. OpenAI's chat and completions and Anthropic's messages are read by `chunk`; another API's
 //! stream needs an [`EventSink`](sse::EventSink) of its own that fills the same [`ResponseFacts`].
 
 mod chunk;
 mod events;
 pub mod facts;
+pub mod model_name;
 pub mod outcome;
 pub mod reader;
 pub mod sse;

@@ -8,8 +8,8 @@ use memchr::memchr2;
 
 /// Hears the parts of an event stream.
 pub trait EventSink {
-    /// Some bytes of a `data` line.
-    fn data(&mut self, piece: &[u8]);
+    /// Some bytes of a `data` line; `at` is the offset of the first one in the stream, which may wrap.
+    fn data(&mut self, piece: &[u8], at: usize);
     /// The `data` line ends.
     fn data_end(&mut self);
     /// An empty line: the event is complete.
@@ -45,6 +45,8 @@ pub struct LineSplitter {
     after_cr: bool,
     /// No line has ended yet: a byte order mark may stand first.
     first_line: bool,
+    /// Bytes taken in earlier calls; it may wrap.
+    taken: usize,
 }
 
 impl Default for LineSplitter {
@@ -55,13 +57,27 @@ impl Default for LineSplitter {
             name_len: 0,
             after_cr: false,
             first_line: true,
+            taken: 0,
         }
     }
 }
 
 impl LineSplitter {
+    /// Bytes taken so far; it may wrap.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
     /// Reads the next bytes.
     pub fn feed(&mut self, slice: &[u8], sink: &mut impl EventSink) {
+        let end = self.taken.wrapping_add(slice.len());
+        self.split(slice, end, sink);
+        self.taken = end;
+    }
+
+    /// `end` is the offset after the last byte of `slice`.
+    fn split(&mut self, slice: &[u8], end: usize, sink: &mut impl EventSink) {
         let mut rest = slice;
         while let Some((&byte, tail)) = rest.split_first() {
             if self.after_cr {
@@ -92,7 +108,7 @@ impl LineSplitter {
                     let length = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
                     let (value, after) = rest.split_at_checked(length).unwrap_or((rest, &[]));
                     if self.place == Place::Data {
-                        sink.data(value);
+                        sink.data(value, end.wrapping_sub(rest.len()));
                     }
                     rest = after;
                 }
@@ -160,7 +176,7 @@ mod tests {
     struct Log(String, Vec<u8>);
 
     impl EventSink for Log {
-        fn data(&mut self, piece: &[u8]) {
+        fn data(&mut self, piece: &[u8], _at: usize) {
             self.1.extend_from_slice(piece);
         }
         fn data_end(&mut self) {
