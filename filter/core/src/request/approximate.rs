@@ -7,6 +7,9 @@
 //!   nothing between; names, tool calls and documents are left out;
 //! - Anthropic's messages: the tools, the system prompt, then for each message its role and its blocks, of which
 //!   thoughts, calls (id, name, input as written) and results of tools count;
+//! - responses: the instructions, the tools, then the input: its text, or its items as they were written (llm-d
+//!   marshals the three as one JSON text); conversations: the items as they were written;
+//! - embeddings: as completions (llm-d hashes the JSON of Go's struct); generate: the token ids; images: nothing;
 //! - an image, video or audio: zeros up to a multiple of four, then the low half of the XXH64 of its content,
 //!   four bytes little-endian, as often as it is guessed to have tokens.
 
@@ -36,11 +39,30 @@ pub fn visit_prompt(
 ) {
     let mut stream = Stream { sent: 0, limit, visit };
     match facts.path {
-        PathClass::Chat | PathClass::Messages => chat(facts, &mut stream),
-        PathClass::Completions | PathClass::Other => match facts.prompts().get(index) {
+        PathClass::Chat | PathClass::Messages | PathClass::CountTokens => chat(facts, &mut stream),
+        PathClass::Responses | PathClass::Conversations => items(facts, &mut stream),
+        // Images are not made from a cache of prompts.
+        PathClass::Images | PathClass::Other => {}
+        PathClass::Completions
+        | PathClass::Embeddings
+        | PathClass::Generate
+        | PathClass::SglangGenerate => match facts.prompts().get(index) {
             Some(Prompt::Text(span) | Prompt::Tokens(span)) => stream.send(facts.bytes(*span)),
             None => {}
         },
+    }
+}
+
+fn items<V: FnMut(&[u8])>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
+    stream.system(facts);
+    if let Some(captured) = facts.tools {
+        stream.send(&tools::canonical(facts.raw(captured)));
+    }
+    if let Content::Text(text) = facts.input {
+        stream.send(facts.bytes(text));
+    }
+    if let Some(items) = facts.items {
+        stream.send(facts.raw(items));
     }
 }
 
@@ -86,7 +108,7 @@ impl<V: FnMut(&[u8])> Stream<'_, V> {
         }
     }
 
-    /// Anthropic's system prompt, without the line that Claude Code makes anew for every request.
+    /// Anthropic's system prompt, or instructions, without the line that Claude Code makes anew for every request.
     fn system(&mut self, facts: &RequestFacts) {
         if let Content::Text(text) = facts.system {
             self.send(facts.bytes(text));

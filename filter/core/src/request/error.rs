@@ -22,10 +22,16 @@ pub enum RequestError {
         /// What is wrong with it.
         fault: MessageFault,
     },
-    /// `prompt` is missing, null or empty.
-    MissingPrompt,
-    /// `prompt` is no string, array of strings, array of token ids or array of arrays of token ids.
-    BadPrompt,
+    /// What stands for the messages in other APIs is missing, null or empty.
+    MissingInput {
+        /// `prompt`, `input`, `items`, `token_ids` or `input_ids`.
+        field: &'static str,
+    },
+    /// It has a wrong shape.
+    BadInput {
+        /// As above.
+        field: &'static str,
+    },
     /// A list has more items than the filter is willing to hold.
     TooMany {
         /// Which list.
@@ -60,8 +66,9 @@ impl RequestError {
             Self::NotJson(_) | Self::NotAnObject | Self::TooLarge => None,
             Self::MissingModel => Some("model"),
             Self::MissingMessages | Self::BadMessages { .. } => Some("messages"),
-            Self::MissingPrompt | Self::BadPrompt => Some("prompt"),
-            Self::TooMany { field, .. } => Some(field),
+            Self::MissingInput { field }
+            | Self::BadInput { field }
+            | Self::TooMany { field, .. } => Some(field),
         }
     }
 
@@ -91,9 +98,7 @@ impl fmt::Display for RequestError {
                 f,
                 "We could not parse the JSON body of your request: {error}. The API expects a JSON payload."
             ),
-            Self::NotAnObject => {
-                f.write_str("The body of your request must be a JSON object.")
-            }
+            Self::NotAnObject => f.write_str("The body of your request must be a JSON object."),
             Self::MissingModel => f.write_str(
                 "You must provide a model parameter: 'model' must be a non-empty string.",
             ),
@@ -115,11 +120,19 @@ impl fmt::Display for RequestError {
                     MessageFault::Part => " has a content part that is neither object nor string.",
                 })
             }
-            Self::MissingPrompt => {
-                f.write_str("'prompt' must be a non-empty string or array.")
+            Self::MissingInput { field: field @ ("token_ids" | "input_ids") } => {
+                write!(f, "'{field}' must be a non-empty array of token ids.")
             }
-            Self::BadPrompt => f.write_str(
-                "'prompt' must be a string, an array of strings, an array of token ids, or an array of arrays of token ids.",
+            Self::MissingInput { field } => {
+                write!(f, "'{field}' must be a non-empty string or array.")
+            }
+            Self::BadInput { field: field @ ("token_ids" | "input_ids") } => {
+                write!(f, "'{field}' must be an array of token ids.")
+            }
+            Self::BadInput { field: "items" } => f.write_str("'items' must be an array of items."),
+            Self::BadInput { field } => write!(
+                f,
+                "'{field}' must be a string, an array of strings, an array of token ids, or an array of arrays of token ids."
             ),
             Self::TooMany { field, limit } => {
                 write!(f, "'{field}' has too many items: at most {limit} are accepted.")

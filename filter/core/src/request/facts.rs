@@ -192,18 +192,20 @@ pub struct RequestFacts {
     pub path: PathClass,
     /// Length of the body in bytes.
     pub body_bytes: usize,
-    /// `model`, never empty; its span includes the quotes.
-    pub model: Field<TextSpan>,
+    /// `model`, never empty; its span includes the quotes. `None` only where the API has none or it was said not to
+    /// be needed.
+    pub model: Option<Field<TextSpan>>,
     /// `stream` is `true`.
     pub stream: bool,
-    /// The client's limit: for chat the first valid of `max_completion_tokens` and `max_tokens`, for
-    /// completions `max_tokens`. Valid is a whole number from 0.
+    /// The client's limit: for chat the first valid of `max_completion_tokens` and `max_tokens`, for completions and
+    /// Anthropic's messages `max_tokens`, for responses `max_output_tokens`, of `sampling_params` vLLM's `max_tokens`
+    /// and SGLang's `max_new_tokens`. Valid is a whole number from 0.
     pub max_output_tokens: Option<u64>,
     /// `n`, if it is a whole number.
     pub choices: Option<u64>,
     /// `stream_options`, if sent (even as null).
     pub stream_options: Option<StreamOptions>,
-    /// `cache_salt`, if it is a string.
+    /// `cache_salt` (of SGLang `extra_key`), if it is a string.
     pub cache_salt: Option<TextSpan>,
     /// `chat_template`, if it is a string.
     pub chat_template: Option<TextSpan>,
@@ -216,8 +218,12 @@ pub struct RequestFacts {
     /// The prompt's tokens are not those of its text alone: special tokens added or left out against the API's
     /// default, the prompt cut to a length, or a suffix to fill up to.
     pub alters_tokens: bool,
-    /// `system` of Anthropic's API.
+    /// `system` of Anthropic's API, `instructions` of the Responses API.
     pub system: Content,
+    /// `input` of the Responses API, if it is a string; a list's items that are messages are among the messages.
+    pub input: Content,
+    /// `input` of the Responses API or `items` of the Conversations API, if it is a list.
+    pub items: Option<Captured>,
     /// Anthropic's `thinking` is `{"type": "disabled"}`.
     pub disables_thinking: bool,
     /// `tools`, unless null.
@@ -228,6 +234,8 @@ pub struct RequestFacts {
     pub documents: Option<Captured>,
     /// `chat_template_kwargs`, unless null.
     pub chat_template_kwargs: Option<Captured>,
+    /// vLLM's `features`: the token ids stand for more than text.
+    pub(super) has_features: bool,
     /// Index range of the messages that count.
     pub(super) messages: (u32, u32),
     /// Index range of the prompts that count.
@@ -236,10 +244,33 @@ pub struct RequestFacts {
 }
 
 impl RequestFacts {
-    /// The model's name.
+    /// The model's name; empty if the body has none.
     #[must_use]
     pub fn model_name(&self) -> &str {
-        self.str(self.model.value)
+        self.model.map(|model| self.str(model.value)).unwrap_or_default()
+    }
+
+    /// Where the values of the body's `model` stand. It may be there more than once: the last counts here as in the
+    /// engine, but another reader may take the first.
+    #[must_use]
+    pub fn model_spans(&self) -> &[ByteSpan] {
+        &self.scratch.models
+    }
+
+    /// Whether there is more than text to read: images, video, audio.
+    #[must_use]
+    pub fn is_multimodal(&self) -> bool {
+        let holds_media =
+            |parts: &[Part]| parts.iter().any(|part| matches!(part, Part::Media { .. }));
+        self.has_features
+            || self.messages().iter().any(|message| {
+                let parts = self.parts(message.content);
+                holds_media(parts)
+                    || parts.iter().any(|part| match *part {
+                        Part::ToolResult { content, .. } => holds_media(self.result_parts(content)),
+                        _ => false,
+                    })
+            })
     }
 
     /// The bytes of a decoded string: always UTF-8, but for token ids.
@@ -260,7 +291,8 @@ impl RequestFacts {
         captured.copy.of(&self.scratch.raw)
     }
 
-    /// The messages of a chat; none for completions.
+    /// The messages of a chat (of the Responses and Conversations APIs: all items, those that are no message without
+    /// role and content); none for completions.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         range(&self.scratch.messages, self.messages)
@@ -298,18 +330,18 @@ impl RequestFacts {
         self.scratch.captures.get(widen(index)).copied()
     }
 
-    /// The prompts of a completions request; none for a chat.
+    /// The prompts of a completions, embeddings, images or generate request; none for a chat.
     #[must_use]
     pub fn prompts(&self) -> &[Prompt] {
         range(&self.scratch.prompts, self.prompts)
     }
 
-    /// How many independent prompts there are: 1 for a chat of either API. Each has a prefix of its own.
+    /// How many independent prompts there are: 1 for a chat of any API. Each has a prefix of its own.
     #[must_use]
     pub fn prompt_count(&self) -> usize {
         match self.path {
-            PathClass::Completions => self.prompts().len(),
-            PathClass::Chat | PathClass::Messages | PathClass::Other => 1,
+            PathClass::Completions | PathClass::Embeddings => self.prompts().len(),
+            _ => 1,
         }
     }
 

@@ -33,6 +33,10 @@ pub(super) enum Frame {
     Prompt,
     /// One array of token ids among several.
     TokenRow,
+    /// The one array of token ids of the generate APIs.
+    Tokens,
+    /// `sampling_params` of the generate APIs.
+    SamplingParams,
 }
 
 impl Frame {
@@ -44,7 +48,9 @@ impl Frame {
             | Self::Prompt
             | Self::System
             | Self::Thinking
-            | Self::OutputConfig => Self::Root,
+            | Self::OutputConfig
+            | Self::Tokens
+            | Self::SamplingParams => Self::Root,
             Self::Message => Self::Messages,
             Self::Parts => Self::Message,
             Self::Part => Self::Parts,
@@ -62,7 +68,7 @@ impl Frame {
             Self::Messages => Some(Slot::Message),
             Self::Parts | Self::System | Self::Result => Some(Slot::Part),
             Self::Prompt => Some(Slot::PromptItem),
-            Self::TokenRow => Some(Slot::TokenId),
+            Self::TokenRow | Self::Tokens => Some(Slot::TokenId),
             _ => None,
         }
     }
@@ -122,6 +128,14 @@ pub(super) enum Slot {
     Prompt,
     PromptItem,
     TokenId,
+    /// The array of token ids of the generate APIs.
+    Tokens,
+    SamplingParams,
+    /// `features` of vLLM's generate API: there is more than text.
+    Features,
+    /// `input` of the Responses API, `items` of the Conversations API: a text or a list of items, of which some are
+    /// messages.
+    Items,
 }
 
 /// Fields that change a prompt's tokens, whatever the template makes of it.
@@ -156,6 +170,10 @@ impl Slot {
             Frame::Message => match name {
                 b"role" => Self::Role,
                 b"content" => Self::Content,
+                // The list of items is kept as it is written, so nothing in it is kept apart.
+                _ if matches!(path, PathClass::Responses | PathClass::Conversations) => {
+                    Self::Unread
+                }
                 b"name" => Self::Name,
                 b"tool_call_id" => Self::ToolCallId,
                 b"tool_calls" => Self::Kept(Kept::ToolCalls),
@@ -177,6 +195,11 @@ impl Slot {
             },
             Frame::Thinking if name == b"type" => Self::ThinkingType,
             Frame::OutputConfig if name == b"effort" => Self::ReasoningEffort,
+            Frame::SamplingParams => match (name, path) {
+                (b"max_tokens", PathClass::Generate)
+                | (b"max_new_tokens", PathClass::SglangGenerate) => Self::MaxTokens,
+                _ => Self::Unread,
+            },
             Frame::Part => match name {
                 b"type" => Self::PartType,
                 b"text" => Self::PartText,
@@ -215,16 +238,24 @@ impl Slot {
 
     fn of_root(name: &[u8], path: PathClass) -> Self {
         match name {
-            b"model" => Self::Model,
+            b"model" if path != PathClass::SglangGenerate => Self::Model,
             b"stream" => Self::Stream,
-            b"max_tokens" => Self::MaxTokens,
-            b"cache_salt" => Self::CacheSalt,
+            b"cache_salt" if path != PathClass::SglangGenerate => Self::CacheSalt,
             b"add_special_tokens" => Self::AlteringField(Altering::AddSpecialTokens),
             b"truncate_prompt_tokens" => Self::AlteringField(Altering::TruncatePromptTokens),
             _ => match path {
                 PathClass::Chat => Self::of_chat(name),
-                PathClass::Messages => Self::of_messages(name),
+                PathClass::Messages | PathClass::CountTokens => Self::of_messages(name),
                 PathClass::Completions | PathClass::Other => Self::of_completion(name),
+                PathClass::Embeddings if name == b"input" => Self::Prompt,
+                PathClass::Images if name == b"prompt" => Self::Prompt,
+                PathClass::Conversations if name == b"items" => Self::Items,
+                PathClass::Responses => Self::of_response(name),
+                PathClass::Generate => Self::of_generate(name),
+                PathClass::SglangGenerate => Self::of_sglang(name),
+                PathClass::Embeddings | PathClass::Images | PathClass::Conversations => {
+                    Self::Unread
+                }
             },
         }
     }
@@ -232,9 +263,38 @@ impl Slot {
     fn of_completion(name: &[u8]) -> Self {
         match name {
             b"n" => Self::Choices,
+            b"max_tokens" => Self::MaxTokens,
             b"stream_options" => Self::StreamOptions,
             b"suffix" => Self::AlteringField(Altering::Suffix),
             b"prompt" => Self::Prompt,
+            _ => Self::Unread,
+        }
+    }
+
+    fn of_response(name: &[u8]) -> Self {
+        match name {
+            b"max_output_tokens" => Self::MaxTokens,
+            b"instructions" => Self::System,
+            b"tools" => Self::Kept(Kept::Tools),
+            b"input" => Self::Items,
+            _ => Self::Unread,
+        }
+    }
+
+    fn of_generate(name: &[u8]) -> Self {
+        match name {
+            b"token_ids" => Self::Tokens,
+            b"sampling_params" => Self::SamplingParams,
+            b"features" => Self::Features,
+            _ => Self::Unread,
+        }
+    }
+
+    fn of_sglang(name: &[u8]) -> Self {
+        match name {
+            b"input_ids" => Self::Tokens,
+            b"sampling_params" => Self::SamplingParams,
+            b"extra_key" => Self::CacheSalt,
             _ => Self::Unread,
         }
     }
@@ -244,6 +304,7 @@ impl Slot {
             b"n" => Self::Choices,
             b"stream_options" => Self::StreamOptions,
             b"messages" => Self::Messages,
+            b"max_tokens" => Self::MaxTokens,
             b"max_completion_tokens" => Self::MaxCompletionTokens,
             b"chat_template" => Self::ChatTemplate,
             b"add_generation_prompt" => Self::AddGenerationPrompt,
@@ -261,6 +322,7 @@ impl Slot {
     fn of_messages(name: &[u8]) -> Self {
         match name {
             b"messages" => Self::Messages,
+            b"max_tokens" => Self::MaxTokens,
             b"system" => Self::System,
             b"thinking" => Self::Thinking,
             b"output_config" => Self::OutputConfig,
@@ -302,6 +364,7 @@ impl Slot {
                 | Self::AudioFormat
                 | Self::Prompt
                 | Self::PromptItem
+                | Self::Items
         )
     }
 }

@@ -30,9 +30,10 @@ pub(super) struct MessagesDraft {
 
 impl MessagesDraft {
     /// The field's whole value, if it is no array.
-    pub(super) fn value(&mut self, value: Value) {
+    pub(super) fn value(&mut self, value: Value, scratch: &Scratch) {
         self.given = Given::unless_null(value);
         self.fault = None;
+        self.first = scratch.messages.len();
     }
 
     /// The array opens.
@@ -180,6 +181,11 @@ impl MessagesDraft {
         if scratch.messages.len() == self.first && self.fault.is_none() {
             self.given = Given::Nothing;
         }
+    }
+
+    /// What was given for the whole field, whatever its items are.
+    pub(super) fn given(&self) -> Given {
+        self.given
     }
 
     /// Judges the field at the end of the body.

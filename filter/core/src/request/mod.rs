@@ -4,7 +4,7 @@
 //! path ── PathClass::of ──▶ BodyScan ── feed(slice)… ── finish ──▶ RequestFacts ──▶ visit_prompt | render_prompt
 //!                               └──────── RequestError ──▶ LocalReply (OpenAI-shaped JSON)
 //! ```
-//! - [`path`]: which API a path names;
+//! - [`path`]: which API a path names; [`parsers`]: by which parser it is read, if any;
 //! - [`scan`]: one pass over the body, as it arrives, without a tree (`fields` names what it looks for);
 //! - [`facts`]: the outcome, spans over reusable buffers ([`scratch`]);
 //! - [`approximate`]: the bytes that stand for the prompt when nobody renders the template, with `tools`;
@@ -20,6 +20,7 @@ pub mod facts;
 mod fields;
 mod kept;
 mod messages;
+pub mod parsers;
 pub mod path;
 mod prompts;
 mod reader;
@@ -38,6 +39,7 @@ pub use facts::{
     ByteSpan, Captured, Content, Field, MediaKind, Message, Part, Prompt, RequestFacts,
     StreamOptions, TextSpan,
 };
+pub use parsers::{NoParser, ParserSet};
 pub use path::PathClass;
 pub use render::render_prompt;
 pub use reply::LocalReply;

@@ -1,5 +1,7 @@
 //! Which API a request path names.
 
+use super::parsers::ParserSet;
+
 /// The API behind a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PathClass {
@@ -7,33 +9,66 @@ pub enum PathClass {
     Chat,
     /// `…/completions`, and its `/render`.
     Completions,
+    /// `…/embeddings`.
+    Embeddings,
+    /// `…/responses`, and its `/render`.
+    Responses,
+    /// `…/conversations`.
+    Conversations,
+    /// `…/images/generations`.
+    Images,
     /// `…/messages`, and its `/render`: Anthropic's API.
     Messages,
+    /// `…/messages/count_tokens`: the body is not read.
+    CountTokens,
+    /// `…/inference/v1/generate`: vLLM's API of token ids.
+    Generate,
+    /// `…/generate`: SGLang's API of token ids.
+    SglangGenerate,
     /// Anything else: the body is not read.
     Other,
 }
 
 impl PathClass {
-    /// Classes a request target (`:path`): the longest known suffix of whole segments wins, whatever stands
-    /// before it (vendor prefixes), behind it (`?query`), and however many slashes are written.
-    ///
-    /// Percent escapes are decoded first, as the engine does: `/v1/chat/complet%69ons` must not slip by.
+    /// Classes a request target (`:path`) as the default parsers do; see [`ParserSet::class`].
     #[must_use]
     pub fn of(target: &[u8]) -> Self {
-        let path = target.split(|byte| matches!(byte, b'?' | b'#')).next().unwrap_or_default();
-        let decoded = percent_decoded(path);
-        let mut segments = decoded.rsplit(|&byte| byte == b'/').filter(|s| !s.is_empty());
-        let mut last = segments.next();
-        if last == Some(b"render") {
-            last = segments.next();
-        }
-        match (last, segments.next()) {
-            (Some(b"completions"), Some(b"chat")) => Self::Chat,
-            (Some(b"completions"), _) => Self::Completions,
-            (Some(b"messages"), _) => Self::Messages,
-            _ => Self::Other,
+        ParserSet::default().class(target).unwrap_or(Self::Other)
+    }
+
+    /// Whether bodies are read. The others pass as they are, and so do their answers.
+    #[must_use]
+    pub fn reads_body(self) -> bool {
+        !matches!(self, Self::CountTokens | Self::Other)
+    }
+
+    /// Whether bodies name a model, which must be there and may be rewritten.
+    #[must_use]
+    pub fn names_model(self) -> bool {
+        self.reads_body() && self != Self::SglangGenerate
+    }
+
+    /// Whether a stream of it tells its usage only if `stream_options.include_usage` asks for it.
+    #[must_use]
+    pub fn asks_for_usage(self) -> bool {
+        matches!(self, Self::Chat | Self::Completions)
+    }
+}
+
+/// A request target's path as parsers see it: without query and empty segments, valid `%XX` replaced by their
+/// bytes, as engines do: `/v1/chat/complet%69ons` must not slip by.
+pub(super) fn plain(target: &[u8]) -> Vec<u8> {
+    let path = target.split(|byte| matches!(byte, b'?' | b'#')).next().unwrap_or_default();
+    let mut plain = Vec::with_capacity(path.len());
+    for &byte in &percent_decoded(path) {
+        if byte != b'/' || plain.last().is_some_and(|last| *last != b'/') {
+            plain.push(byte);
         }
     }
+    if plain.last() == Some(&b'/') {
+        plain.pop();
+    }
+    plain
 }
 
 /// `path` with each valid `%XX` replaced by its byte.
@@ -59,7 +94,7 @@ fn percent_decoded(path: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::PathClass::{self, Chat, Completions, Messages, Other};
+    use super::PathClass::{self, *};
 
     crate::tests! {
         fn suffix_decides() {
@@ -83,11 +118,23 @@ mod tests {
                 ("/v1/Chat/Completions", Other),
                 ("/v1/chat/completions%", Other),
                 ("/v1/chat/completions%2", Other),
+                ("/v1/embeddings", Embeddings),
+                ("/v1/responses", Responses),
+                ("/v1/responses/render", Responses),
+                ("/v1/responses/resp_1/cancel", Other),
+                ("/v1/conversations", Conversations),
+                ("/v1/conversations/conv_1/items", Other),
+                ("/v1/images/generations", Images),
+                ("/v1/generations", Other),
                 ("/v1/messages?beta=true", Messages),
                 ("/v1/messages/render", Messages),
                 ("/anthropic/v1/messages/", Messages),
-                ("/v1/messages/count_tokens", Other),
+                ("/v1/xmessages", Other),
+                ("/v1/messages/count_tokens", CountTokens),
                 ("/v1/messages/batches", Other),
+                ("/inference/v1/generate", Generate),
+                // SGLang's parser is none of the default ones.
+                ("/generate", Other),
                 ("/v1/models", Other),
                 ("/render", Other),
                 ("/v1/models?next=/v1/completions", Other),

@@ -1,7 +1,9 @@
-//! The `prompt` of a completions request, in its four shapes.
+//! The `prompt` of a completions request (`input` of embeddings) in its four shapes, and the lists of token ids of the
+//! generate APIs.
 
 use super::error::RequestError;
 use super::facts::{Prompt, TextSpan};
+use super::path::PathClass;
 use super::scratch::Scratch;
 use super::value::{Given, Value};
 
@@ -13,6 +15,8 @@ enum Shape {
     Texts,
     Tokens,
     Rows,
+    /// The field is a list of token ids and nothing else.
+    List,
 }
 
 /// `prompt` while it comes in.
@@ -30,6 +34,7 @@ impl PromptDraft {
     /// The field's whole value, if it is no array.
     pub(super) fn value(&mut self, value: Value, scratch: &mut Scratch) {
         self.first = scratch.prompts.len();
+        self.shape = Shape::Empty;
         self.given = match value {
             // An empty prompt counts as none.
             Value::Text(text) if text.is_empty() => Given::Nothing,
@@ -49,6 +54,12 @@ impl PromptDraft {
             first: scratch.prompts.len(),
             token_start: scratch.text.len(),
         };
+    }
+
+    /// The array of token ids of a generate API opens.
+    pub(super) fn open_list(&mut self, scratch: &Scratch) {
+        self.open(scratch);
+        self.shape = Shape::List;
     }
 
     /// An item of the array that is no array itself.
@@ -98,17 +109,30 @@ impl PromptDraft {
     pub(super) fn close(&mut self, scratch: &mut Scratch) {
         match self.shape {
             Shape::Empty if self.given == Given::Good => self.given = Given::Nothing,
+            Shape::List if scratch.text.len() > self.token_start => self.close_row(scratch),
+            Shape::List if self.given == Given::Good => self.given = Given::Nothing,
             Shape::Tokens => self.close_row(scratch),
             _ => {}
         }
     }
 
     /// Judges the field at the end of the body.
-    pub(super) fn check(&self) -> Result<(), RequestError> {
+    pub(super) fn check(&self, path: PathClass) -> Result<(), RequestError> {
+        let field = match path {
+            PathClass::Embeddings => "input",
+            PathClass::Generate => "token_ids",
+            PathClass::SglangGenerate => "input_ids",
+            _ => "prompt",
+        };
+        // Images are made from one text.
+        let is_list = self.shape != Shape::Empty;
         match self.given {
+            Given::Good if is_list && path == PathClass::Images => {
+                Err(RequestError::BadInput { field })
+            }
             Given::Good => Ok(()),
-            Given::Nothing => Err(RequestError::MissingPrompt),
-            Given::Bad => Err(RequestError::BadPrompt),
+            Given::Nothing => Err(RequestError::MissingInput { field }),
+            Given::Bad => Err(RequestError::BadInput { field }),
         }
     }
 }

@@ -33,7 +33,14 @@ pub(super) struct Draft {
     pub(super) tool_choice: Option<u32>,
     pub(super) documents: Option<u32>,
     pub(super) template_arguments: Option<u32>,
-    /// Anthropic's.
+    /// `input` or `items`, if it is a list.
+    pub(super) items: Option<u32>,
+    /// The same if it is a text.
+    pub(super) input: Content,
+    /// `input` is not null.
+    pub(super) has_input: bool,
+    pub(super) has_features: bool,
+    /// Anthropic's; and `instructions`.
     pub(super) system: Content,
     pub(super) disables_thinking: bool,
     pub(super) messages: MessagesDraft,
@@ -50,6 +57,8 @@ pub(super) struct Reader {
     slot: Slot,
     /// Containers open inside a value that we do not read.
     skipped: usize,
+    /// What that value is.
+    skipped_slot: Slot,
     /// The string being read is stored.
     storing: bool,
     text_start: usize,
@@ -66,6 +75,7 @@ impl Reader {
             frame: Frame::Outside,
             slot: Slot::Body,
             skipped: 0,
+            skipped_slot: Slot::Unread,
             storing: false,
             text_start: 0,
             value_at: 0,
@@ -80,7 +90,10 @@ impl Reader {
     fn assign(&mut self, slot: Slot, value: Value, span: ByteSpan) {
         let Self { draft, scratch, .. } = self;
         match slot {
-            Slot::Model => draft.model = value.text().map(|value| Field { value, span }),
+            Slot::Model => {
+                scratch.push_model(span);
+                draft.model = value.text().map(|value| Field { value, span });
+            }
             Slot::Stream => draft.stream = value.bool() == Some(true),
             Slot::MaxTokens => draft.max_tokens = value.count(),
             Slot::MaxCompletionTokens => draft.max_completion_tokens = value.count(),
@@ -117,10 +130,19 @@ impl Reader {
             },
             // Strings and containers do not come here; a literal or number is nothing to keep.
             Slot::Kept(kept) => *self.kept_index(kept) = None,
-            Slot::Messages => draft.messages.value(value),
+            Slot::Messages => draft.messages.value(value, scratch),
             Slot::Prompt => draft.prompt.value(value, scratch),
             Slot::PromptItem => draft.prompt.item(value, scratch),
             Slot::TokenId => draft.prompt.token_id(value, scratch),
+            Slot::Tokens => draft.prompt.value(value, scratch),
+            Slot::SamplingParams => draft.max_tokens = None,
+            Slot::Features => draft.has_features = value != Value::Null,
+            Slot::Items => {
+                draft.input = value.text().map_or(Content::None, Content::Text);
+                draft.items = None;
+                draft.has_input = value != Value::Null;
+                draft.messages.value(value, scratch);
+            }
             _ => draft.messages.field(slot, value, scratch),
         }
     }
@@ -143,6 +165,9 @@ impl Reader {
 
     /// The frame that a container opens, if its slot takes it.
     fn enter(&mut self, slot: Slot, container: Container, at: usize) -> Option<Frame> {
+        if (slot, container) == (Slot::Items, Container::Array) {
+            return Some(self.enter_items(at));
+        }
         let Self { draft, scratch, .. } = self;
         Some(match (slot, container) {
             (Slot::Body, Container::Object) => {
@@ -210,11 +235,60 @@ impl Reader {
                 draft.prompt.open(scratch);
                 Frame::Prompt
             }
+            (Slot::Tokens, Container::Array) => {
+                draft.prompt.open_list(scratch);
+                Frame::Tokens
+            }
+            (Slot::SamplingParams, Container::Object) => {
+                draft.max_tokens = None;
+                Frame::SamplingParams
+            }
             (Slot::PromptItem, Container::Array) if draft.prompt.open_row(scratch) => {
                 Frame::TokenRow
             }
             _ => return None,
         })
+    }
+
+    /// A list that is kept and read as well.
+    fn enter_items(&mut self, at: usize) -> Frame {
+        let index = self.keeper.begin(at, &mut self.scratch);
+        let Self { draft, scratch, .. } = self;
+        draft.items = Some(index);
+        draft.input = Content::None;
+        draft.has_input = true;
+        draft.messages.open(scratch);
+        Frame::Messages
+    }
+
+    /// The value of `slot` that was passed over ends before `end`.
+    fn skipped(&mut self, slot: Slot, end: usize) {
+        let end_of_span = clamp(end);
+        let Self { draft, scratch, .. } = self;
+        match slot {
+            Slot::Kept(_) => self.keeper.end(end, scratch),
+            Slot::Model => {
+                if let Some(span) = scratch.models.last_mut() {
+                    span.end = end_of_span;
+                }
+            }
+            Slot::StreamOptions => {
+                if let Some(options) = &mut draft.stream_options {
+                    options.span.end = end_of_span;
+                }
+            }
+            Slot::IncludeUsage | Slot::ContinuousUsage => {
+                let options = draft.stream_options.as_mut();
+                let field = options.and_then(|options| match slot {
+                    Slot::IncludeUsage => options.include_usage.as_mut(),
+                    _ => options.continuous_usage_stats.as_mut(),
+                });
+                if let Some(field) = field {
+                    field.span.end = end_of_span;
+                }
+            }
+            _ => {}
+        }
     }
 
     /// The frame at hand closes before `end`.
@@ -226,7 +300,12 @@ impl Reader {
                     options.span.end = clamp(end);
                 }
             }
-            Frame::Messages => draft.messages.close(scratch),
+            Frame::Messages => {
+                draft.messages.close(scratch);
+                if matches!(self.path, PathClass::Responses | PathClass::Conversations) {
+                    self.keeper.end(end, scratch);
+                }
+            }
             Frame::Message => draft.messages.close_message(scratch),
             Frame::Parts => {
                 draft.messages.message.content = draft.messages.close_parts(scratch);
@@ -236,7 +315,7 @@ impl Reader {
             Frame::Part | Frame::SystemBlock | Frame::ResultBlock => {
                 draft.messages.close_part(scratch);
             }
-            Frame::Prompt => draft.prompt.close(scratch),
+            Frame::Prompt | Frame::Tokens => draft.prompt.close(scratch),
             Frame::TokenRow => draft.prompt.close_row(scratch),
             Frame::Outside
             | Frame::Root
@@ -245,7 +324,8 @@ impl Reader {
             | Frame::Source
             | Frame::ResultSource
             | Frame::Thinking
-            | Frame::OutputConfig => {}
+            | Frame::OutputConfig
+            | Frame::SamplingParams => {}
         }
         self.frame = self.frame.parent();
     }
@@ -318,6 +398,7 @@ impl Handler for Reader {
             return;
         }
         self.skipped = 1;
+        self.skipped_slot = slot;
         match slot {
             Slot::Kept(kept) => self.keep(kept, at),
             _ => self.assign(slot, Value::Wrong, ByteSpan::new(at, at)),
@@ -328,7 +409,7 @@ impl Handler for Reader {
         if self.skipped > 0 {
             self.skipped = self.skipped.saturating_sub(1);
             if self.skipped == 0 {
-                self.keeper.end(end, &mut self.scratch);
+                self.skipped(self.skipped_slot, end);
             }
             return;
         }

@@ -32,9 +32,7 @@ pub fn render_prompt(
             let joined = Joined::new(facts, template);
             template.render_chat(&joined.chat(facts, template)?, clock_unix_s, limit, out)
         }
-        PathClass::Completions | PathClass::Other => {
-            Err(RenderError::Unsupported("an API without a template"))
-        }
+        _ => Err(RenderError::Unsupported("an API without a template")),
     }
 }
 

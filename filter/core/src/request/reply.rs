@@ -95,7 +95,7 @@ impl LocalReply {
 
     /// The same with `retry-after`: another try in a second may succeed.
     #[must_use]
-    fn retry_later(mut self) -> Self {
+    pub(crate) fn retry_later(mut self) -> Self {
         self.headers.push(("retry-after", "1"));
         self
     }
@@ -138,8 +138,8 @@ mod tests {
                 (RequestError::MissingModel, 400, json!("model"), "model"),
                 (RequestError::MissingMessages, 400, json!("messages"), "at least one"),
                 (bad, 400, json!("messages"), "messages[3]"),
-                (RequestError::MissingPrompt, 400, json!("prompt"), "non-empty"),
-                (RequestError::BadPrompt, 400, json!("prompt"), "token ids"),
+                (RequestError::MissingInput { field: "prompt" }, 400, json!("prompt"), "non-empty"),
+                (RequestError::BadInput { field: "prompt" }, 400, json!("prompt"), "token ids"),
                 (many, 400, json!("prompt"), "at most 9"),
                 (RequestError::TooLarge, 413, json!(null), "too large"),
             ] {

@@ -4,7 +4,8 @@ use super::error::RequestError;
 use super::facts::{RequestFacts, clamp, widen};
 use super::path::PathClass;
 use super::reader::Reader;
-use super::scratch::{MAX_ITEMS, Scratch};
+use super::scratch::Scratch;
+use super::value::Given;
 use crate::json::Scanner;
 
 /// Reads one request body as it arrives, in slices cut anywhere.
@@ -16,14 +17,26 @@ pub struct BodyScan {
     reader: Reader,
     failed: Option<RequestError>,
     taken: usize,
+    model_is_optional: bool,
 }
 
 impl BodyScan {
-    /// Starts a scan. A `path` of [`PathClass::Other`] is read as completions. `scratch` is recycled first.
+    /// Starts a scan. A `path` whose bodies are not read ([`PathClass::reads_body`]) is not for it. `scratch` is recycled first.
     #[must_use]
     pub fn new(path: PathClass, mut scratch: Scratch) -> Self {
         scratch.recycle();
-        Self { scanner: Scanner::new(), reader: Reader::new(path, scratch), failed: None, taken: 0 }
+        Self {
+            scanner: Scanner::new(),
+            reader: Reader::new(path, scratch),
+            failed: None,
+            taken: 0,
+            model_is_optional: !path.names_model(),
+        }
+    }
+
+    /// The body need not name a model: a header does.
+    pub fn allow_no_model(&mut self) {
+        self.model_is_optional = true;
     }
 
     /// Body bytes handed over so far, also those behind an error: no byte is to come twice.
@@ -56,8 +69,7 @@ impl BodyScan {
         }
         self.scanner.feed(slice, &mut self.reader)?;
         let Reader { keeper, scratch, .. } = &mut self.reader;
-        if let Some(field) = scratch.overflow {
-            let limit = MAX_ITEMS;
+        if let Some((field, limit)) = scratch.overflow {
             return Err(RequestError::TooMany { field, limit });
         }
         keeper.copy(slice, base, scratch);
@@ -78,13 +90,24 @@ impl BodyScan {
         if !draft.is_object {
             return Err(RequestError::NotAnObject);
         }
-        let model = draft
-            .model
-            .filter(|model| !model.value.is_empty())
-            .ok_or(RequestError::MissingModel)?;
+        let model = draft.model.filter(|model| !model.value.is_empty());
+        if model.is_none() && !self.model_is_optional {
+            return Err(RequestError::MissingModel);
+        }
+        let items = |field| match draft.messages.given() {
+            Given::Good => Ok(()),
+            Given::Nothing => Err(RequestError::MissingInput { field }),
+            Given::Bad => Err(RequestError::BadInput { field }),
+        };
         match path {
-            PathClass::Chat | PathClass::Messages => draft.messages.check()?,
-            PathClass::Completions | PathClass::Other => draft.prompt.check()?,
+            PathClass::Chat | PathClass::Messages | PathClass::CountTokens => {
+                draft.messages.check()?;
+            }
+            // Whatever it is: the engine knows its many shapes.
+            PathClass::Responses if draft.has_input => {}
+            PathClass::Responses => return Err(RequestError::MissingInput { field: "input" }),
+            PathClass::Conversations => items("items")?,
+            _ => draft.prompt.check(path)?,
         }
         let kept = |index: Option<u32>| scratch.captures.get(widen(index?)).copied();
         Ok(RequestFacts {
@@ -104,6 +127,9 @@ impl BodyScan {
                 || draft.has_suffix
                 || draft.adds_special_tokens.is_some_and(|adds| adds == (path == PathClass::Chat)),
             system: draft.system,
+            input: draft.input,
+            items: kept(draft.items),
+            has_features: draft.has_features,
             disables_thinking: draft.disables_thinking,
             tools: kept(draft.tools),
             tool_choice: kept(draft.tool_choice),

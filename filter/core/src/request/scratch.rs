@@ -1,6 +1,6 @@
 //! Buffers that outlive a request.
 
-use super::facts::{Captured, Message, Part, Prompt};
+use super::facts::{ByteSpan, Captured, Message, Part, Prompt};
 use core::fmt;
 
 /// A buffer larger than this after use is cut back, so that one huge body does not hold its memory for ever.
@@ -8,6 +8,9 @@ pub const KEEP_BYTES: usize = 1 << 20;
 
 /// The most messages, parts, prompts or kept values held: far beyond any real request, and it bounds memory.
 pub(super) const MAX_ITEMS: usize = 1 << 16;
+
+/// The most occurrences of `model`: each may have to be replaced.
+const MAX_MODELS: usize = 16;
 
 /// The buffers of one body scan, reusable by the next.
 #[derive(Default)]
@@ -22,8 +25,10 @@ pub struct Scratch {
     /// Blocks inside tool results.
     pub(super) result_parts: Vec<Part>,
     pub(super) prompts: Vec<Prompt>,
-    /// The field whose list grew beyond [`MAX_ITEMS`], if one did.
-    pub(super) overflow: Option<&'static str>,
+    /// Where the values of `model` stand.
+    pub(super) models: Vec<ByteSpan>,
+    /// The field whose list grew beyond its limit, if one did.
+    pub(super) overflow: Option<(&'static str, usize)>,
 }
 
 impl Scratch {
@@ -40,6 +45,7 @@ impl Scratch {
         empty(&mut self.parts);
         empty(&mut self.result_parts);
         empty(&mut self.prompts);
+        empty(&mut self.models);
         self.overflow = None;
     }
 
@@ -63,6 +69,14 @@ impl Scratch {
         push(&mut self.captures, captured, "messages", &mut self.overflow);
     }
 
+    pub(super) fn push_model(&mut self, span: ByteSpan) {
+        if self.models.len() < MAX_MODELS {
+            self.models.push(span);
+        } else {
+            self.overflow = Some(("model", MAX_MODELS));
+        }
+    }
+
     /// Bytes of memory held.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
@@ -83,11 +97,16 @@ impl Scratch {
     }
 }
 
-fn push<T>(list: &mut Vec<T>, item: T, field: &'static str, overflow: &mut Option<&'static str>) {
+fn push<T>(
+    list: &mut Vec<T>,
+    item: T,
+    field: &'static str,
+    overflow: &mut Option<(&'static str, usize)>,
+) {
     if list.len() < MAX_ITEMS {
         list.push(item);
     } else {
-        *overflow = Some(field);
+        *overflow = Some((field, MAX_ITEMS));
     }
 }
 

@@ -27,6 +27,9 @@ pub(super) fn scan_slices<'a>(
     scan.finish()
 }
 
+const MISSING_PROMPT: RequestError = RequestError::MissingInput { field: "prompt" };
+const BAD_PROMPT: RequestError = RequestError::BadInput { field: "prompt" };
+
 fn chat(body: &str) -> Result<RequestFacts, RequestError> {
     scan_slices(PathClass::Chat, [body.as_bytes()])
 }
@@ -164,7 +167,7 @@ crate::tests! {
     fn a_full_chat_is_read() {
         let facts = chat(FULL_CHAT).unwrap();
         assert_eq!(facts.model_name(), "llama");
-        assert_eq!(&FULL_CHAT[facts.model.span.range()], r#""ll\u0061ma""#);
+        assert_eq!(&FULL_CHAT[facts.model.unwrap().span.range()], r#""ll\u0061ma""#);
         assert!(facts.stream);
         assert_eq!(facts.max_output_tokens, Some(9));
         assert_eq!(facts.choices, Some(2));
@@ -252,16 +255,16 @@ crate::tests! {
 
     fn wrong_prompts_are_refused() {
         for prompt in [r#""""#, "[]", "null"] {
-            assert_eq!(completion_of(prompt).unwrap_err(), RequestError::MissingPrompt, "{prompt}");
+            assert_eq!(completion_of(prompt).unwrap_err(), MISSING_PROMPT, "{prompt}");
         }
         for prompt in [
             "5", "true", "{}", "[null]", "[{}]", r#"["a",1]"#, r#"[1,"a"]"#, r#"[[1],"a"]"#,
             r#"["a",[1]]"#, "[1,[2]]", "[[1],2]", "[[]]", "[[1],[]]", r#"[["a"]]"#, "[[[1]]]", "[-1]",
             "[1.5]", "[4294967296]", "[[1,null]]",
         ] {
-            assert_eq!(completion_of(prompt).unwrap_err(), RequestError::BadPrompt, "{prompt}");
+            assert_eq!(completion_of(prompt).unwrap_err(), BAD_PROMPT, "{prompt}");
         }
-        assert_eq!(completion(r#"{"model":"m"}"#).unwrap_err(), RequestError::MissingPrompt);
+        assert_eq!(completion(r#"{"model":"m"}"#).unwrap_err(), MISSING_PROMPT);
     }
 
     fn wrong_bodies_are_refused() {
@@ -384,7 +387,7 @@ crate::tests! {
             "max_tokens":900,"stream":false,"stream_options":{},"\u006dodel":"big"}"#;
         let facts = chat(body).unwrap();
         assert_eq!(facts.model_name(), "big");
-        assert_eq!(&body[facts.model.span.range()], r#""big""#);
+        assert_eq!(&body[facts.model.unwrap().span.range()], r#""big""#);
         assert!(!facts.stream);
         assert_eq!(facts.max_output_tokens, Some(900));
         assert_eq!(facts.stream_options.unwrap().include_usage, None);

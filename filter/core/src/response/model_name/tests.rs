@@ -140,8 +140,28 @@ mod any_bytes {
 
     fn soup() -> impl Strategy<Value = Vec<u8>> {
         const PIECES: &[&str] = &[
-            "{", "}", "[", "]", ",", ":", "\"", "\\", "\n", "\r", "\n\n", "data: ", "data:{", ": c\n",
-            "\"model\":", "\"model\": \"base\"", "\"base\"", "\"message\":{", "ba", "se\"", "\\u0061", "1",
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"",
+            "\\",
+            "\n",
+            "\r",
+            "\n\n",
+            "data: ",
+            "data:{",
+            ": c\n",
+            "\"model\":",
+            "\"model\": \"base\"",
+            "\"base\"",
+            "\"message\":{",
+            "ba",
+            "se\"",
+            "\\u0061",
+            "1",
         ];
         proptest::collection::vec(proptest::sample::select(PIECES), 0..16)
             .prop_map(|pieces| pieces.concat().into_bytes())
