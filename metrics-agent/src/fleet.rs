@@ -9,13 +9,14 @@ use crate::metrics::Metrics;
 use crate::publish::Publisher;
 use crate::publish::eds::Hosts;
 use crate::publish::membership::{Membership, Step};
+use crate::scrape::plan::{ScrapePlan, ScrapePlans};
 use crate::scrape::{self, Report};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{error, info, warn};
 use warmroute_shared_state::endpoint::{Availability, EndpointId};
@@ -79,12 +80,26 @@ pub struct Settings {
     pub scrape: scrape::Settings,
 }
 
+/// An endpoint's scraper.
+struct Scraper {
+    task: AbortHandle,
+    plan: watch::Sender<ScrapePlan>,
+}
+
+impl Scraper {
+    /// From now on it follows this plan.
+    fn follow(&self, plan: ScrapePlan) {
+        self.plan.send_if_modified(|known| std::mem::replace(known, plan.clone()) != plan);
+    }
+}
+
 /// The endpoints in force and their scrapers.
 pub struct Fleet {
     settings: Settings,
     shared: Arc<Shared>,
     membership: Membership,
-    scrapers: HashMap<EndpointId, AbortHandle>,
+    plans: ScrapePlans,
+    scrapers: HashMap<EndpointId, Scraper>,
     reports: mpsc::Receiver<Report>,
     report_to: mpsc::Sender<Report>,
     kv_events: KvEvents,
@@ -99,8 +114,8 @@ impl Fleet {
         let (report_to, reports) = mpsc::channel(REPORT_QUEUE);
         let membership = Membership::new(settings.settle, settings.linger);
         let kv_events = KvEvents::start(Arc::clone(&shared))?;
-        let scrapers = HashMap::new();
-        Ok(Self { settings, shared, membership, scrapers, reports, report_to, kv_events })
+        let (plans, scrapers) = (ScrapePlans::default(), HashMap::new());
+        Ok(Self { settings, shared, membership, plans, scrapers, reports, report_to, kv_events })
     }
 
     /// Runs with `first` in force, then with whatever `verdicts` brings, until dropped.
@@ -170,6 +185,7 @@ impl Fleet {
                 if let Some(measured) = report.health.measured() {
                     table.set_load(report.id, measured);
                 }
+                table.set_signals(report.id, report.health.signals());
             });
         }
         if report.health.availability().is_some() {
@@ -189,14 +205,19 @@ impl Fleet {
                 Step::WriteHosts => self.write_hosts().await,
                 Step::Scrape(spec) => {
                     let (id, address) = (spec.id(), spec.address);
+                    let (plan, plans) = watch::channel(self.plans.of(&spec.labels));
                     let entry = Entry { spec, health: None, announced: false };
                     self.shared.board.lock().insert(id, entry);
-                    let scraper =
-                        scrape::run(id, address, self.settings.scrape, self.report_to.clone());
-                    self.scrapers.insert(id, tokio::spawn(scraper).abort_handle());
+                    let (settings, reports) = (self.settings.scrape, self.report_to.clone());
+                    let scraper = scrape::run(id, address, plans, settings, reports);
+                    let task = tokio::spawn(scraper).abort_handle();
+                    self.scrapers.insert(id, Scraper { task, plan });
                 }
                 Step::Relabel(spec) => {
                     let id = spec.id();
+                    if let Some(scraper) = self.scrapers.get(&id) {
+                        scraper.follow(self.plans.of(&spec.labels));
+                    }
                     if let Some(entry) = self.shared.board.lock().get_mut(&id) {
                         entry.spec = spec;
                     }
@@ -221,16 +242,17 @@ impl Fleet {
         let told = {
             let board = self.shared.board.lock();
             board.get(&id).filter(|entry| entry.announced).and_then(|entry| {
-                let measured = entry.health.as_ref().and_then(|health| health.measured());
-                Some((entry.record()?, measured))
+                let health = entry.health.as_ref()?;
+                Some((entry.record()?, health.measured(), Arc::clone(health.signals())))
             })
         };
-        let Some((record, measured)) = told else { return };
+        let Some((record, measured, signals)) = told else { return };
         self.shared.publisher.update(|table| {
             table.put(record);
             if let Some(measured) = measured {
                 table.set_load(id, measured);
             }
+            table.set_signals(id, &signals);
         });
     }
 
@@ -238,7 +260,7 @@ impl Fleet {
         self.kv_events.gone(id);
         self.shared.publisher.update(|table| table.remove(id));
         if let Some(scraper) = self.scrapers.remove(&id) {
-            scraper.abort();
+            scraper.task.abort();
         }
         let mut board = self.shared.board.lock();
         if let Some(entry) = board.remove(&id) {
@@ -275,7 +297,7 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         for scraper in self.scrapers.values() {
-            scraper.abort();
+            scraper.task.abort();
         }
     }
 }

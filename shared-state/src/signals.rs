@@ -4,6 +4,11 @@ use crate::wire::{Reader, WireError, Writer};
 
 /// Adapters in one list, and attributes, at most: what is beyond is cut off.
 pub const MAX_SIGNALS: usize = 256;
+/// Bytes of an adapter's name or an attribute's key at most.
+pub const MAX_NAME_BYTES: usize = 256;
+/// Bytes of all names and keys of an endpoint together: its signals travel in one frame between Envoy's workers
+/// ([`FRAME_BYTES`](crate::frame::FRAME_BYTES)). What is beyond is cut off, running adapters last.
+pub const MAX_BYTES: usize = 12 << 10;
 
 /// LoRA adapters of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,16 +38,18 @@ impl Signals {
     }
 
     pub(crate) fn write(&self, w: &mut Writer) {
+        let mut room = MAX_BYTES;
         w.u8(u8::from(self.adapters.is_some()));
         if let Some(adapters) = &self.adapters {
             for names in [&adapters.active, &adapters.waiting] {
-                let names = names.get(..MAX_SIGNALS).unwrap_or(names);
+                let names = fitting(names, |name| name.len().saturating_add(2), &mut room);
                 w.u16(u16::try_from(names.len()).unwrap_or(u16::MAX));
                 names.iter().for_each(|name| w.string(name));
             }
             w.u32(adapters.max);
         }
-        let attributes = self.attributes.get(..MAX_SIGNALS).unwrap_or(&self.attributes);
+        let attributes =
+            fitting(&self.attributes, |(key, _)| key.len().saturating_add(10), &mut room);
         w.u16(u16::try_from(attributes.len()).unwrap_or(u16::MAX));
         for (key, value) in attributes {
             w.string(key);
@@ -75,6 +82,17 @@ impl Signals {
     }
 }
 
+/// As many of the first items as there may be and as there is `room` for, which they then take.
+fn fitting<'a, T>(items: &'a [T], size: impl Fn(&T) -> usize, room: &mut usize) -> &'a [T] {
+    let mut count = 0usize;
+    for item in items.iter().take(MAX_SIGNALS) {
+        let Some(left) = room.checked_sub(size(item)) else { break };
+        *room = left;
+        count = count.saturating_add(1);
+    }
+    items.get(..count).unwrap_or_default()
+}
+
 #[cfg(test)]
 pub(crate) fn sample() -> Signals {
     Signals {
@@ -84,5 +102,52 @@ pub(crate) fn sample() -> Signals {
             max: 4,
         }),
         attributes: vec![("x".into(), 0.5), ("y".into(), -3.0)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(signals: &Signals) -> Vec<u8> {
+        let mut w = Writer::new();
+        signals.write(&mut w);
+        w.into_bytes()
+    }
+
+    fn read(bytes: &[u8]) -> Signals {
+        let mut r = Reader::new(bytes);
+        let signals = Signals::read(&mut r).unwrap();
+        assert_eq!(r.finish(), Ok(()));
+        signals
+    }
+
+    crate::tests! {
+        fn signals_come_back_as_written() {
+            for signals in [Signals::default(), sample()] {
+                assert_eq!(read(&written(&signals)), signals);
+            }
+        }
+
+        fn an_attribute_that_is_not_a_number_is_not_there() {
+            let mut signals = sample();
+            signals.attributes = vec![("x".into(), f64::NAN), ("y".into(), 2.0)];
+            assert_eq!(read(&written(&signals)).attributes, [("y".to_owned(), 2.0)]);
+        }
+
+        fn however_much_an_engine_says_it_fits_into_a_frame() {
+            let names = |len: usize| (0..1000).map(|n| format!("{n:0len$}")).collect::<Vec<_>>();
+            for len in [4, 250] {
+                let signals = Signals {
+                    adapters: Some(Adapters { active: names(len), waiting: names(len), max: 2 }),
+                    attributes: names(len).into_iter().map(|name| (name, 1.0)).collect(),
+                };
+                let bytes = written(&signals);
+                assert!(bytes.len() < MAX_BYTES + 64, "{}", bytes.len());
+                let adapters = read(&bytes).adapters.unwrap();
+                assert!(!adapters.active.is_empty(), "running adapters go last");
+                assert!(adapters.active.len() >= adapters.waiting.len());
+            }
+        }
     }
 }

@@ -59,7 +59,7 @@ impl Client {
     }
 
     /// Gets `path` within `timeout`, connecting included.
-    pub async fn get(&mut self, path: &'static str, timeout: Duration) -> Fetch {
+    pub async fn get(&mut self, path: &str, timeout: Duration) -> Fetch {
         let deadline = Instant::now() + timeout;
         let kept = self.sender.take().filter(|sender| !sender.is_closed());
         if let Some(sender) = kept {
@@ -85,7 +85,7 @@ impl Client {
     async fn send(
         &mut self,
         mut sender: SendRequest<Empty<Bytes>>,
-        path: &'static str,
+        path: &str,
         deadline: Instant,
     ) -> Sent {
         let request = hyper::Request::get(path)

@@ -5,11 +5,13 @@
 //! any status is an answer. Failed scrapes age the last values and do not zero them.
 
 use super::engine::{Reading, StartTime};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmroute_shared_state::endpoint::{Availability, Load};
+use warmroute_shared_state::signals::Signals;
 
 /// How one scrape ended.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// We could not ask, by a fault of our own: nothing is learned, the signals age.
     Untried,
@@ -45,12 +47,13 @@ pub struct Health {
     block_tokens: u32,
     kv_blocks: u32,
     load: Option<Measured>,
+    signals: Arc<Signals>,
 }
 
-/// Signals and when the scrape that told them began.
+/// Load and when the scrape that told them began.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// The signals.
+    /// The load.
     pub load: Load,
     /// Start of the scrape.
     pub at: Instant,
@@ -70,6 +73,7 @@ impl Health {
             block_tokens: 0,
             kv_blocks: 0,
             load: None,
+            signals: Arc::default(),
         }
     }
 
@@ -89,7 +93,7 @@ impl Health {
             Outcome::Unreadable => self.answered(),
             Outcome::Read(reading) => {
                 self.answered();
-                self.read(&reading, began);
+                self.read(reading, began);
             }
         }
         let limit = self.limits.stale_after.max(interval.saturating_mul(2));
@@ -97,12 +101,14 @@ impl Health {
             && now.saturating_duration_since(measured.at) > limit
         {
             measured.load = Load::default();
+            self.signals = Arc::default();
         }
     }
 
     fn go_out(&mut self, now: Instant) {
         self.availability = Some(Availability::Out);
         self.start_in_doubt = true;
+        self.signals = Arc::default();
         if let Some(measured) = &mut self.load
             && measured.load != Load::default()
         {
@@ -118,7 +124,7 @@ impl Health {
         self.availability = Some(Availability::Ready);
     }
 
-    fn read(&mut self, reading: &Reading, began: Instant) {
+    fn read(&mut self, reading: Reading, began: Instant) {
         if let Some(start) = reading.start {
             let restarted = self.start.is_none_or(|earlier| {
                 start.is_restart_since(earlier) || (self.start_in_doubt && start != earlier)
@@ -134,6 +140,9 @@ impl Health {
         self.block_tokens = reading.block_tokens.unwrap_or(self.block_tokens);
         self.kv_blocks = reading.kv_blocks.unwrap_or(self.kv_blocks);
         self.load = Some(Measured { load: reading.load, at: began });
+        if *self.signals != reading.signals {
+            self.signals = Arc::new(reading.signals);
+        }
     }
 
     /// `None` until the endpoint answered once or was found out.
@@ -163,10 +172,16 @@ impl Health {
         self.kv_blocks
     }
 
-    /// The last signals; all unknown once they are stale or the endpoint is out.
+    /// The last load; all unknown once it is stale or the endpoint is out.
     #[must_use]
     pub fn measured(&self) -> Option<Measured> {
         self.load
+    }
+
+    /// LoRA adapters and attributes; nothing once they are stale or the endpoint is out.
+    #[must_use]
+    pub fn signals(&self) -> &Arc<Signals> {
+        &self.signals
     }
 }
 
@@ -180,6 +195,10 @@ mod tests {
     fn scraped(start: u64, waiting: f32) -> Outcome {
         Outcome::Read(Reading {
             load: Load { waiting: Some(waiting), ..Load::default() },
+            signals: Signals {
+                adapters: None,
+                attributes: vec![("waiting".into(), f64::from(waiting))],
+            },
             block_tokens: Some(16),
             kv_blocks: Some(100),
             start: Some(StartTime::Process(start)),
@@ -193,7 +212,7 @@ mod tests {
             .zip(outcomes)
             .map(|(n, outcome)| {
                 let now = start + Duration::from_millis(100) * n;
-                health.apply(*outcome, now, now, INTERVAL);
+                health.apply(outcome.clone(), now, now, INTERVAL);
                 (health.availability(), health.generation())
             })
             .collect()
@@ -204,14 +223,13 @@ mod tests {
         use Outcome::{NoAnswer, Refused, Unreadable, Untried};
         let (up, out) = (Some(Availability::Ready), Some(Availability::Out));
         let (g1, g2) = (1u64 << 16, 2u64 << 16);
-        let s1 = scraped(1, 0.0);
-        let s2 = scraped(2, 0.0);
+        let (s1, s2) = (|| scraped(1, 0.0), || scraped(2, 0.0));
         type Case<'a> = (&'a str, &'a [Outcome], &'a [(Option<Availability>, u64)]);
         let cases: [Case<'_>; 12] = [
-            ("one refusal", &[s1, Refused, s1], &[(up, g1), (out, g1), (up, g1 + 1)]),
+            ("one refusal", &[s1(), Refused, s1()], &[(up, g1), (out, g1), (up, g1 + 1)]),
             (
                 "silence",
-                &[s1, NoAnswer, NoAnswer, s1, NoAnswer, NoAnswer, NoAnswer, s1],
+                &[s1(), NoAnswer, NoAnswer, s1(), NoAnswer, NoAnswer, NoAnswer, s1()],
                 &[
                     (up, g1),
                     (up, g1),
@@ -223,25 +241,33 @@ mod tests {
                     (up, g1 + 1),
                 ],
             ),
-            ("bad metrics", &[s1, Unreadable, Unreadable, Unreadable, Unreadable], &[(up, g1); 5]),
             (
-                "an error status ends a silence",
-                &[s1, NoAnswer, NoAnswer, Unreadable, NoAnswer],
+                "bad metrics",
+                &[s1(), Unreadable, Unreadable, Unreadable, Unreadable],
                 &[(up, g1); 5],
             ),
-            ("our own fault", &[s1, Untried, NoAnswer, Untried, NoAnswer, Untried], &[(up, g1); 6]),
+            (
+                "an error status ends a silence",
+                &[s1(), NoAnswer, NoAnswer, Unreadable, NoAnswer],
+                &[(up, g1); 5],
+            ),
+            (
+                "our own fault",
+                &[s1(), Untried, NoAnswer, Untried, NoAnswer, Untried],
+                &[(up, g1); 6],
+            ),
             ("our own fault from the start", &[Untried, Untried, Untried], &[(None, 0); 3]),
-            ("restart unseen", &[s1, s2, s2], &[(up, g1), (up, g2), (up, g2)]),
-            ("restart with outage", &[s1, Refused, s2], &[(up, g1), (out, g1), (up, g2)]),
-            ("clock going back", &[s2, s1], &[(up, g2), (up, g2)]),
+            ("restart unseen", &[s1(), s2(), s2()], &[(up, g1), (up, g2), (up, g2)]),
+            ("restart with outage", &[s1(), Refused, s2()], &[(up, g1), (out, g1), (up, g2)]),
+            ("clock going back", &[s2(), s1()], &[(up, g2), (up, g2)]),
             (
                 "an older engine takes the address over",
-                &[s2, Refused, Unreadable, s1],
+                &[s2(), Refused, Unreadable, s1()],
                 &[(up, g2), (out, g2), (up, g2 + 1), (up, g1)],
             ),
             (
                 "never up, then up: as if seen up from the start",
-                &[NoAnswer, NoAnswer, Refused, s1],
+                &[NoAnswer, NoAnswer, Refused, s1()],
                 &[(None, 0), (None, 0), (out, 0), (up, g1)],
             ),
             ("no start time", &[Unreadable, Refused, Unreadable], &[(up, 0), (out, 0), (up, 1)]),
@@ -266,6 +292,8 @@ mod tests {
             let now = start + Duration::from_millis(millis);
             health.apply(outcome, now, now, INTERVAL);
             assert_eq!(waiting(&health), expected, "{millis} ms");
+            let attribute = health.signals().attribute("waiting");
+            assert_eq!(attribute, expected.map(f64::from), "{millis} ms");
             assert_eq!(health.availability(), Some(Availability::Ready));
             assert_eq!(health.measured().unwrap().at, start, "age counts from the good scrape");
         }
@@ -294,5 +322,6 @@ mod tests {
         run(&mut health, &[scraped(1, 7.0), Outcome::Refused]);
         assert_eq!(health.measured().unwrap().load, Load::default());
         assert_eq!((health.block_tokens(), health.kv_blocks()), (16, 100));
+        assert_eq!(**health.signals(), Signals::default());
     }
 }

@@ -32,6 +32,14 @@ impl Pace {
         Self { base, interval: base, failures: 0 }
     }
 
+    /// From now on `base` is the shortest interval, or [`FLOOR`] if that is less.
+    pub fn set_base(&mut self, base: Duration) {
+        let base = base.max(FLOOR);
+        if base != self.base {
+            (self.base, self.interval) = (base, base);
+        }
+    }
+
     /// The interval between good scrapes, start to start.
     #[must_use]
     pub fn interval(&self) -> Duration {
