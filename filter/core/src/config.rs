@@ -35,6 +35,10 @@ pub struct PluginConfig {
     /// Endpoints beyond this are refused, and counted.
     #[serde(default = "default_max_endpoints")]
     pub max_endpoints: usize,
+    /// Control headers (objective, fairness ID, service levels, subset) of requests count: an outer gateway set
+    /// them. Else they are dropped.
+    #[serde(default, alias = "trustControlHeaders")]
+    pub trust_control_headers: bool,
     /// Path that answers with the filter's own state as JSON; none by default.
     #[serde(default)]
     pub debug_path: Option<String>,

@@ -53,6 +53,13 @@ unsafe extern "C" {
         value: *const u8,
         value_size: usize,
     ) -> u32;
+    fn proxy_add_header_map_value(
+        map_type: u32,
+        key: *const u8,
+        key_size: usize,
+        value: *const u8,
+        value_size: usize,
+    ) -> u32;
     fn proxy_remove_header_map_value(map_type: u32, key: *const u8, key_size: usize) -> u32;
     fn proxy_get_buffer_bytes(
         buffer_type: u32,
@@ -184,6 +191,21 @@ pub(crate) fn set_header(map: MapType, name: &str, value: &str) -> bool {
     status == OK
 }
 
+/// Adds a header to those of the same name.
+pub(crate) fn add_header(map: MapType, name: &str, value: &str) -> bool {
+    // SAFETY: the host only reads both.
+    let status = unsafe {
+        proxy_add_header_map_value(
+            map as u32,
+            name.as_ptr(),
+            name.len(),
+            value.as_ptr(),
+            value.len(),
+        )
+    };
+    status == OK
+}
+
 /// Takes a header off, with all its values.
 pub(crate) fn remove_header(map: MapType, name: &str) {
     // SAFETY: the host only reads it.
@@ -200,6 +222,12 @@ pub(crate) fn buffer(buffer: BufferType, start: usize, size: usize) -> Vec<u8> {
     let status =
         unsafe { proxy_get_buffer_bytes(buffer as u32, start, size, &mut value, &mut got) };
     if status == OK { take(value, got) } else { Vec::new() }
+}
+
+/// Puts `bytes` in the place of the `size` bytes that a buffer holds.
+pub(crate) fn set_buffer(buffer: BufferType, size: usize, bytes: &[u8]) {
+    // SAFETY: the host only reads `bytes`.
+    unsafe { proxy_set_buffer_bytes(buffer as u32, 0, size, bytes.as_ptr(), bytes.len()) };
 }
 
 /// Takes the first `size` bytes out of a buffer, and leaves nothing in their place.

@@ -8,7 +8,8 @@ use std::rc::Rc;
 use warmroute_core::config::PluginConfig;
 use warmroute_core::debug;
 use warmroute_core::exchange::{
-    DESTINATION, Env, Exchange, RequestHead, ResponseHead, Step, is_internal,
+    Env, Exchange, Forward, Headers, RequestHead, ResponseEdit, ResponseHead, Splice, Step,
+    is_internal,
 };
 use warmroute_core::request::LocalReply;
 use warmroute_core::response::End;
@@ -57,15 +58,13 @@ impl Stream {
     fn carry_out(&mut self, step: Option<Step>, request_ended: bool) -> Action {
         match step {
             Some(Step::Pause) => Action::Pause,
-            Some(Step::Forward { destinations }) => {
+            Some(Step::Forward(forward)) => {
                 let record = self.exchange.record();
                 runtime::with(|runtime| {
                     runtime.metrics.forwarded(record.reason);
                     runtime.metrics.prompt(record.prompt_source);
                 });
-                if let Some(destinations) = destinations {
-                    host::set_header(MapType::HttpRequestHeaders, DESTINATION, &destinations);
-                }
+                change_request(&forward);
                 Action::Continue
             }
             Some(Step::Reply { reply, details }) => {
@@ -155,12 +154,12 @@ impl HttpContext for Stream {
         let pairs = host::header_pairs(MapType::HttpRequestHeaders);
         faults::on_request(&pairs);
         Self::strip_internal_headers(&pairs);
-        let bytes = pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_slice()));
-        let head = RequestHead::from_pairs(bytes, end_of_stream);
-        if self.config.debug_path.as_ref().is_some_and(|path| path.as_bytes() == head.path) {
+        let headers = Headers::new(pairs, self.config.trust_control_headers);
+        let head = RequestHead { headers, end_of_stream };
+        if self.config.debug_path.as_ref().is_some_and(|path| path == head.path()) {
             return self.reply_with_state();
         }
-        let step = self.event(|exchange, env| exchange.on_request_headers(env, &head));
+        let step = self.event(|exchange, env| exchange.on_request_headers(env, head));
         let action = self.carry_out(step, end_of_stream);
         if self.exchange.awaits_body() || self.late.is_some() {
             let now_ms = host::now_ms();
@@ -213,7 +212,11 @@ impl HttpContext for Stream {
             attempts: attempts.and_then(number).map_or(1, u32::from),
             end_of_stream,
         };
-        self.event(|exchange, env| exchange.on_response_headers(env, &head, upstream_address));
+        let edit =
+            self.event(|exchange, env| exchange.on_response_headers(env, &head, upstream_address));
+        if let Some(edit) = edit {
+            change_response(&edit);
+        }
         if end_of_stream {
             self.write_record();
         }
@@ -225,7 +228,11 @@ impl HttpContext for Stream {
             return Action::Continue;
         }
         let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
-        self.event(|exchange, env| exchange.on_response_body(env, &slice));
+        let instead =
+            self.event(|exchange, env| exchange.on_response_body(env, &slice, end_of_stream));
+        if let Some(bytes) = instead.flatten() {
+            host::set_buffer(BufferType::HttpResponseBody, size, &bytes);
+        }
         if end_of_stream {
             self.response_end();
         }
@@ -244,6 +251,49 @@ impl HttpContext for Stream {
         let client_gone = !self.recorded && !self.replied && downstream_left();
         self.event(|exchange, env| exchange.on_done(env, client_gone));
         self.write_record();
+    }
+}
+
+/// Changes a request on its way out.
+fn change_request(forward: &Forward) {
+    const MAP: MapType = MapType::HttpRequestHeaders;
+    if !forward.splices.is_empty() {
+        host::remove_header(MAP, "content-length");
+        splice_body(&forward.splices);
+    }
+    for name in &forward.remove_headers {
+        host::remove_header(MAP, name);
+    }
+    for (name, value) in &forward.set_headers {
+        host::set_header(MAP, name, value);
+    }
+    for (name, value) in &forward.add_headers {
+        host::add_header(MAP, name, value);
+    }
+}
+
+/// The whole body is held back in Envoy: its parts are replaced, all else goes as it was sent.
+fn splice_body(splices: &[Splice]) {
+    let body = host::buffer(BufferType::HttpRequestBody, 0, usize::MAX >> 1);
+    let added: usize = splices.iter().map(|splice| splice.with.len()).sum();
+    let mut changed = Vec::with_capacity(body.len().saturating_add(added));
+    let mut at = 0;
+    for splice in splices {
+        changed.extend_from_slice(body.get(at..splice.start).unwrap_or_default());
+        changed.extend_from_slice(&splice.with);
+        at = splice.end;
+    }
+    changed.extend_from_slice(body.get(at..).unwrap_or_default());
+    host::set_buffer(BufferType::HttpRequestBody, body.len(), &changed);
+}
+
+fn change_response(edit: &ResponseEdit) {
+    const MAP: MapType = MapType::HttpResponseHeaders;
+    if edit.changes_length {
+        host::remove_header(MAP, "content-length");
+    }
+    for (name, value) in &edit.set_headers {
+        host::set_header(MAP, name, value);
     }
 }
 

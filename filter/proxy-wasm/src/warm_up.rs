@@ -2,7 +2,7 @@
 //! what later ones do, and no client should pay for it.
 
 use warmroute_core::config::PluginConfig;
-use warmroute_core::exchange::{BodyBudget, Env, Exchange, RequestHead, Step};
+use warmroute_core::exchange::{BodyBudget, Env, Exchange, Headers, RequestHead, Step};
 use warmroute_core::vm::{MemoryStore, VmState};
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord};
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
@@ -36,12 +36,11 @@ pub(crate) fn run() {
             scratches: &mut scratches,
             outbox: &mut outbox,
         };
-        let head = RequestHead {
-            method: b"POST",
-            path: b"/v1/chat/completions",
-            ..RequestHead::default()
-        };
-        if exchange.on_request_headers(&mut env, &head) == Step::Pause {
+        let headers = [(":method", "POST"), (":path", "/v1/chat/completions")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
+        let headers = Headers::new(headers.into(), false);
+        let head = RequestHead { headers, end_of_stream: false };
+        if exchange.on_request_headers(&mut env, head) == Step::Pause {
             exchange.on_request_body(&mut env, &body);
             exchange.on_request_end(&mut env);
         }

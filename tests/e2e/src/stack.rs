@@ -71,6 +71,10 @@ pub struct Setup {
     pub agent: AgentPresence,
     /// The agent follows the engines' KV events and knows their model's tokenizer and template.
     pub precise: bool,
+    /// Labels of the simulated engines, in their order; engines beyond have none.
+    pub labels: Vec<Labels>,
+    /// More documents for the agent, each after a line `---`; or nothing.
+    pub documents: String,
 }
 
 impl Setup {
@@ -90,6 +94,8 @@ impl Setup {
             other_endpoints: Vec::new(),
             agent: AgentPresence::Running,
             precise: false,
+            labels: Vec::new(),
+            documents: String::new(),
         }
     }
 
@@ -100,12 +106,31 @@ impl Setup {
         self.simulator(&["--kv-events"])
     }
 
+    /// The same with these labels for the next simulated engine.
+    #[must_use]
+    pub fn label(mut self, labels: &[(&str, &str)]) -> Self {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        self.labels.push(labels.iter().map(owned).collect());
+        self
+    }
+
+    /// The same with this YAML (one or more documents) for the agent.
+    #[must_use]
+    pub fn document(mut self, yaml: &str) -> Self {
+        self.documents.push_str("---\n");
+        self.documents.push_str(yaml.trim_start_matches('\n'));
+        self.documents.push('\n');
+        self
+    }
+
     /// The agent's documents beside the endpoints.
-    fn documents(&self) -> String {
-        if !self.precise {
-            return String::new();
-        }
-        precise_documents(MODEL, Path::new(MODEL_FOLDER), &[])
+    fn all_documents(&self) -> String {
+        let precise = if self.precise {
+            precise_documents(MODEL, Path::new(MODEL_FOLDER), &[])
+        } else {
+            String::new()
+        };
+        precise + &self.documents
     }
 
     /// The same with these arguments for the simulator, such as `["--time-scale", "100"]`.
@@ -130,6 +155,9 @@ impl Setup {
     }
 }
 
+/// Labels of an endpoint.
+pub type Labels = Vec<(String, String)>;
+
 /// An endpoint, as the agent's YAML has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -137,6 +165,16 @@ pub struct Endpoint {
     pub name: String,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+impl Endpoint {
+    /// An endpoint without labels.
+    #[must_use]
+    pub fn new(name: impl Into<String>, address: SocketAddr) -> Self {
+        Self { name: name.into(), address, labels: Labels::new() }
+    }
 }
 
 /// Everything running. The fields are in the order in which they are to end: Envoy first.
@@ -178,12 +216,14 @@ impl Stack {
         MODEL.clone_into(&mut options.model);
         options.arguments.clone_from(&setup.simulator_arguments);
         let simulator = Simulator::start(&programs, &options, dir.path(), Session::Shared).await?;
-        let endpoints: Vec<Endpoint> =
-            simulated(&simulator).into_iter().chain(setup.other_endpoints.clone()).collect();
+        let endpoints: Vec<Endpoint> = simulated(&simulator, &setup.labels)
+            .into_iter()
+            .chain(setup.other_endpoints.clone())
+            .collect();
         if setup.precise {
             write_model(&programs, &dir.path().join(MODEL_FOLDER))?;
         }
-        write_endpoints(dir.path(), &endpoints, &setup.documents())?;
+        write_endpoints(dir.path(), &endpoints, &setup.all_documents())?;
         let agent = start_agent(&programs, ports, dir.path(), &setup.agent_arguments).await?;
         let agent = (setup.agent == AgentPresence::Running).then_some(agent);
         let envoy = start_envoy(&programs, ports, &setup, dir.path(), dir.path()).await?;
@@ -219,7 +259,7 @@ impl Stack {
     /// The simulated engines as endpoints: `engine-0` and so on.
     #[must_use]
     pub fn simulated(&self) -> Vec<Endpoint> {
-        simulated(&self.simulator)
+        simulated(&self.simulator, &self.setup.labels)
     }
 
     /// Gives the agent another list of endpoints; returns at once.
@@ -227,7 +267,17 @@ impl Stack {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_endpoints(&self, endpoints: &[Endpoint]) -> Result<()> {
-        write_endpoints(self.dir(), endpoints, &self.setup.documents())
+        write_endpoints(self.dir(), endpoints, &self.setup.all_documents())
+    }
+
+    /// Gives the agent these documents in place of [`Setup::documents`]; returns at once. A fault in them is the
+    /// agent's to find.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_documents(&mut self, documents: &str) -> Result<()> {
+        documents.clone_into(&mut self.setup.documents);
+        self.write_endpoints(&self.simulated())
     }
 
     /// Starts the agent (again), on the same address and with the same arguments.
@@ -365,8 +415,11 @@ fn write_model(programs: &Programs, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn simulated(simulator: &Simulator) -> Vec<Endpoint> {
-    let named = |(index, &address)| Endpoint { name: format!("engine-{index}"), address };
+fn simulated(simulator: &Simulator, labels: &[Labels]) -> Vec<Endpoint> {
+    let named = |(index, &address)| {
+        let labels = labels.get(index).cloned().unwrap_or_default();
+        Endpoint { name: format!("engine-{index}"), address, labels }
+    };
     simulator.replicas.iter().enumerate().map(named).collect()
 }
 
@@ -427,9 +480,13 @@ fn write_endpoints(dir: &Path, endpoints: &[Endpoint], documents: &str) -> Resul
     if endpoints.is_empty() {
         yaml.push_str(" []");
     }
-    for Endpoint { name, address } in endpoints {
+    for Endpoint { name, address, labels } in endpoints {
         let (ip, port) = (address.ip(), address.port());
-        write!(yaml, "\n- {{ name: {name}, address: \"{ip}\", port: {port} }}")?;
+        write!(yaml, "\n- {{ name: {name}, address: \"{ip}\", port: {port}, labels: {{")?;
+        for (key, value) in labels {
+            write!(yaml, " {key:?}: {value:?},")?;
+        }
+        yaml.push_str(" } }");
     }
     yaml.push('\n');
     yaml.push_str(documents);

@@ -8,14 +8,21 @@ use warmroute_shared_state::prefix::{BLOCK_BYTES, BlockDigester, ChainScope, cha
 
 /// The chain over the prompt's bytes, `limit` of them at most: what lies beyond is held by nobody. As the engine
 /// renders them where the model is known, else over the approximate stream. A completions request with several
-/// prompts is routed by the first one; the others count as work to do.
-pub(super) fn of(facts: &RequestFacts, models: &Models, clock_unix_s: u64, limit: usize) -> Prompt {
-    let Some((model, name)) = models.find(facts.model_name()).filter(|(m, _)| !m.distrusted) else {
-        return approximate(facts, limit, PromptSource::Approximate);
+/// prompts is routed by the first one; the others count as work to do. `model` is the name that the engine is asked for.
+pub(super) fn of(
+    facts: &RequestFacts,
+    model: &str,
+    models: &Models,
+    clock_unix_s: u64,
+    limit: usize,
+) -> Prompt {
+    let asked = model;
+    let Some((model, name)) = models.find(asked).filter(|(m, _)| !m.distrusted) else {
+        return approximate(facts, asked, limit, PromptSource::Approximate);
     };
     let mut stream = Stream::new(facts);
     if !render(facts, model, clock_unix_s, limit, &mut |piece| stream.push(piece, model)) {
-        return approximate(facts, limit, PromptSource::Unrendered);
+        return approximate(facts, asked, limit, PromptSource::Unrendered);
     }
     let scope = ChainScope { stream: model.record.stream, model: name, ..ChainScope::default() };
     stream.finish(facts, scope, limit, PromptSource::Rendered)
@@ -47,10 +54,10 @@ fn render(
     }
 }
 
-fn approximate(facts: &RequestFacts, limit: usize, source: PromptSource) -> Prompt {
+fn approximate(facts: &RequestFacts, model: &str, limit: usize, source: PromptSource) -> Prompt {
     let mut stream = Stream::new(facts);
     visit_prompt(facts, 0, limit, &mut |piece: &[u8]| stream.push_as_it_is(piece));
-    let scope = ChainScope { model: facts.model_name(), ..ChainScope::default() };
+    let scope = ChainScope { model, ..ChainScope::default() };
     stream.finish(facts, scope, limit, source)
 }
 

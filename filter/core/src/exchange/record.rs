@@ -1,7 +1,9 @@
 //! What the access log can say of a request.
 
+use super::plan::Plan;
 use crate::response::{Outcome, ResponseReport, Usage};
 use crate::vm::{Routed, VmState};
+use warmroute_shared_state::policy::Policy;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,16 @@ impl Cause {
 /// One request, for the access log. No prompt and no key is in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
+    /// Model that the client asked for.
+    pub model: Option<String>,
+    /// Model that the engine is asked for, if that is another one.
+    pub target_model: Option<String>,
+    /// `namespace/name` of the pool, if there are several.
+    pub pool: Option<String>,
+    /// Fairness ID.
+    pub fairness_id: Option<String>,
+    /// Priority.
+    pub priority: i32,
     /// `ip:port` of the endpoint that is charged.
     pub endpoint: Option<String>,
     /// Why it was picked.
@@ -51,6 +63,15 @@ pub struct Record {
 }
 
 impl Record {
+    pub(super) fn planned(&mut self, plan: &Plan, policy: &Policy) {
+        let named = |name: &String| (!name.is_empty()).then(|| name.clone());
+        self.model = named(&plan.model);
+        self.target_model = named(&plan.target).filter(|target| *target != plan.model);
+        self.pool = plan.pool.and_then(|pool| policy.pools.get(pool)).map(|pool| pool.name.clone());
+        self.fairness_id.clone_from(&plan.control.fairness_id);
+        self.priority = plan.priority;
+    }
+
     pub(super) fn picked(&mut self, vm: &VmState, routed: &Routed) {
         self.reason = Some(routed.reason.as_str());
         self.prompt_source = Some(routed.prompt_source().as_str());
@@ -81,6 +102,11 @@ impl Record {
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, String)> {
         let number = |value: Option<u64>| value.map(|v| v.to_string());
         [
+            ("model", self.model.clone()),
+            ("target_model", self.target_model.clone()),
+            ("pool", self.pool.clone()),
+            ("fairness_id", self.fairness_id.clone()),
+            ("priority", (self.priority != 0).then(|| self.priority.to_string())),
             ("endpoint", self.endpoint.clone()),
             ("reason", self.reason.map(str::to_owned)),
             ("matched_tokens", number(self.matched_tokens)),

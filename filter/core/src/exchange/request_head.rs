@@ -1,60 +1,69 @@
 //! The request's headers, as far as the first decision needs them.
 
+use super::Headers;
 use crate::request::PathClass;
+use crate::request::parsers::{NoParser, ParserSet};
 
 /// What was sent before the body.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct RequestHead<'a> {
-    /// `:method`.
-    pub method: &'a [u8],
-    /// `:path`, with the query.
-    pub path: &'a [u8],
-    /// `content-encoding`.
-    pub content_encoding: Option<&'a [u8]>,
-    /// `content-length`, if it is a number.
-    pub content_length: Option<u64>,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestHead {
+    /// All headers, pseudo-headers too.
+    pub headers: Headers,
     /// There is no body.
     pub end_of_stream: bool,
 }
 
-impl<'a> RequestHead<'a> {
-    /// Picks them out of all headers, in any order.
-    pub fn from_pairs(
-        pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-        end_of_stream: bool,
-    ) -> Self {
-        let mut head = Self { end_of_stream, ..Self::default() };
-        for (name, value) in pairs {
-            match name {
-                b":method" => head.method = value,
-                b":path" => head.path = value,
-                b"content-encoding" => head.content_encoding = Some(value),
-                b"content-length" => {
-                    head.content_length =
-                        core::str::from_utf8(value).ok().and_then(|v| v.trim().parse().ok());
-                }
-                _ => {}
-            }
-        }
-        head
+impl RequestHead {
+    /// `:method`.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.headers.get(":method").unwrap_or("")
+    }
+
+    /// `:path`, with the query.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.headers.get(":path").unwrap_or("")
+    }
+
+    /// `:authority`.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.headers.get(":authority").unwrap_or("")
+    }
+
+    /// `content-length`, if it is a number.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u64> {
+        self.headers.get("content-length")?.trim().parse().ok()
     }
 
     /// The API that is called. Only POST has a body that is read.
-    #[must_use]
-    pub fn class(&self) -> PathClass {
-        if self.method.eq_ignore_ascii_case(b"POST") {
-            PathClass::of(self.path)
+    ///
+    /// # Errors
+    /// If no parser takes the path.
+    pub fn class(&self, parsers: &ParserSet) -> Result<PathClass, NoParser> {
+        if self.method().eq_ignore_ascii_case("POST") {
+            parsers.class(self.headers.bytes(":path").unwrap_or_default())
         } else {
-            PathClass::Other
+            Ok(PathClass::Other)
         }
     }
 
     /// An encoding of the body that is not read here.
     #[must_use]
-    pub fn foreign_encoding(&self) -> Option<&'a [u8]> {
-        let encoding = self.content_encoding?.trim_ascii();
+    pub fn foreign_encoding(&self) -> Option<&[u8]> {
+        let encoding = self.headers.bytes("content-encoding")?.trim_ascii();
         let plain = encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity");
         (!plain).then_some(encoding)
+    }
+
+    /// `prefer: if-available` (RFC 7240): only if an endpoint holds some of the prompt.
+    #[must_use]
+    pub fn only_if_cached(&self) -> bool {
+        let Some(prefer) = self.headers.get("prefer") else { return false };
+        let token = |one: &str| one.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+        prefer.split(',').any(|one| token(one) == "if-available")
     }
 }
 
@@ -62,17 +71,18 @@ impl<'a> RequestHead<'a> {
 mod tests {
     use super::*;
 
-    fn head<'a>(pairs: &[(&'a str, &'a str)]) -> RequestHead<'a> {
-        let pairs = pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        RequestHead::from_pairs(pairs, false)
+    fn head(pairs: &[(&str, &str)]) -> RequestHead {
+        let pairs = pairs.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
+        RequestHead { headers: Headers::new(pairs, false), end_of_stream: false }
     }
 
     crate::tests! {
         fn only_post_is_read() {
-            let of = |method| head(&[(":path", "/v1/chat/completions"), (":method", method)]).class();
-            assert_eq!(of("POST"), PathClass::Chat);
-            assert_eq!(of("GET"), PathClass::Other);
-            assert_eq!(head(&[]).class(), PathClass::Other);
+            let class = |pairs: &[(&str, &str)]| head(pairs).class(&ParserSet::default());
+            let of = |method| class(&[(":path", "/v1/chat/completions"), (":method", method)]);
+            assert_eq!(of("POST"), Ok(PathClass::Chat));
+            assert_eq!(of("GET"), Ok(PathClass::Other));
+            assert_eq!(class(&[]), Ok(PathClass::Other));
         }
 
         fn an_encoding_is_foreign_unless_it_says_nothing() {
@@ -83,7 +93,15 @@ mod tests {
 
         fn a_length_that_is_no_number_is_none() {
             for (value, length) in [("17", Some(17)), ("-1", None), ("x", None), ("99999999999999999999999", None)] {
-                assert_eq!(head(&[("content-length", value)]).content_length, length, "{value}");
+                assert_eq!(head(&[("content-length", value)]).content_length(), length, "{value}");
+            }
+        }
+
+        fn preferences_are_a_list_of_tokens_with_parameters() {
+            for (value, yes) in [
+                ("if-available", true), ("respond-async, If-Available; x=1", true), ("if-available-not", false), ("", false),
+            ] {
+                assert_eq!(head(&[("prefer", value)]).only_if_cached(), yes, "{value}");
             }
         }
     }

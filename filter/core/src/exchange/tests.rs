@@ -1,12 +1,14 @@
 //! Whole exchanges on shared data in memory.
 
 use super::*;
+use crate::config::FailureMode;
 use crate::replica::tests::record as endpoint_record;
+use crate::request::LocalReply;
 use crate::response::Outcome;
 use crate::vm::MemoryStore;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 
-struct Host {
+pub(super) struct Host {
     store: MemoryStore,
     vm: VmState,
     config: PluginConfig,
@@ -18,22 +20,14 @@ struct Host {
 }
 
 impl Host {
-    fn new(endpoints: Option<u16>) -> Self {
+    pub(super) fn new(endpoints: Option<u16>) -> Self {
         let store = MemoryStore::default();
         let config = PluginConfig::parse(br#"{"pool":"p","max_body_bytes":4096}"#).unwrap();
         let mut vm = VmState::new(1, config.settings());
         vm.attach(&store);
         let now_ms = 1_000_000;
         vm.tick(&store, now_ms);
-        if let Some(endpoints) = endpoints {
-            let page = Page {
-                position: Position { epoch: 1, seq: 1 },
-                kind: PageKind::Snapshot { page: 0, pages: 1 },
-                ops: (0..endpoints).map(|n| AgentOp::Endpoint(endpoint_record(n))).collect(),
-            };
-            vm.on_page(&store, &page.encode(), now_ms).unwrap();
-        }
-        Self {
+        let mut host = Self {
             store,
             vm,
             config,
@@ -42,10 +36,24 @@ impl Host {
             scratches: vec![],
             outbox: vec![],
             bodies: BodyBudget::default(),
+        };
+        if let Some(endpoints) = endpoints {
+            host.tell((0..endpoints).map(|n| AgentOp::Endpoint(endpoint_record(n))).collect());
         }
+        host
     }
 
-    fn with<T>(&mut self, event: impl FnOnce(&mut Env<'_>) -> T) -> T {
+    /// The agent tells all this, and nothing else.
+    pub(super) fn tell(&mut self, ops: Vec<AgentOp>) {
+        let page = Page {
+            position: Position { epoch: 1, seq: 1 },
+            kind: PageKind::Snapshot { page: 0, pages: 1 },
+            ops,
+        };
+        self.vm.on_page(&self.store, &page.encode(), self.now_ms).unwrap();
+    }
+
+    pub(super) fn with<T>(&mut self, event: impl FnOnce(&mut Env<'_>) -> T) -> T {
         let seed = &mut self.seed;
         let mut random = || {
             *seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -69,7 +77,7 @@ impl Host {
 
     /// A POST whose body comes in pieces of `cut` bytes.
     fn post(&mut self, exchange: &mut Exchange, body: &[u8], cut: usize) -> Step {
-        let step = self.with(|env| exchange.on_request_headers(env, &head("/v1/chat/completions")));
+        let step = self.with(|env| exchange.on_request_headers(env, head("/v1/chat/completions")));
         if step != Step::Pause {
             return step;
         }
@@ -85,7 +93,7 @@ impl Host {
     fn routed(&mut self, body: &[u8]) -> (Exchange, String) {
         let mut exchange = Exchange::default();
         match self.post(&mut exchange, body, 100) {
-            Step::Forward { destinations: Some(destinations) } => (exchange, destinations),
+            Step::Forward(forward) => (exchange, forward.destinations().unwrap().to_owned()),
             other => panic!("{other:?}"),
         }
     }
@@ -99,8 +107,14 @@ impl Host {
     }
 }
 
-fn head(path: &str) -> RequestHead<'_> {
-    RequestHead { method: b"POST", path: path.as_bytes(), ..RequestHead::default() }
+pub(super) fn head_with(path: &str, more: &[(&str, &str)]) -> RequestHead {
+    let pairs = [(":method", "POST"), (":path", path), (":authority", "gateway")];
+    let pairs = pairs.iter().chain(more).map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec()));
+    RequestHead { headers: Headers::new(pairs.collect(), true), end_of_stream: false }
+}
+
+fn head(path: &str) -> RequestHead {
+    head_with(path, &[])
 }
 
 fn chat(text: &str) -> Vec<u8> {
@@ -131,7 +145,8 @@ crate::tests! {
         for cut in [1, 2, 3, 50, 127, 5000] {
             let mut exchange = Exchange::default();
             let step = host.post(&mut exchange, &body, cut);
-            let Step::Forward { destinations: Some(destinations) } = step else { panic!("{step:?}") };
+            let Step::Forward(forward) = step else { panic!("{step:?}") };
+            let destinations = forward.destinations().unwrap();
             assert_eq!(destinations.split(',').next(), to.split(',').next(), "cut {cut}");
             assert_eq!(destinations.split(',').count(), 3);
             assert_eq!(exchange.record().reason, Some("prefix"));
@@ -151,13 +166,11 @@ crate::tests! {
         ] {
             assert_eq!(host.status(body), expected);
         }
-        let mut compressed = head("/v1/completions");
-        compressed.content_encoding = Some(b"zstd");
-        let step = host.with(|env| Exchange::default().on_request_headers(env, &compressed));
+        let compressed = head_with("/v1/completions", &[("content-encoding", "zstd")]);
+        let step = host.with(|env| Exchange::default().on_request_headers(env, compressed));
         assert!(matches!(step, Step::Reply { reply: LocalReply { status: 415, .. }, .. }));
-        let mut long = head("/v1/completions");
-        long.content_length = Some(5000);
-        let step = host.with(|env| Exchange::default().on_request_headers(env, &long));
+        let long = head_with("/v1/completions", &[("content-length", "5000")]);
+        let step = host.with(|env| Exchange::default().on_request_headers(env, long));
         assert!(matches!(step, Step::Reply { reply: LocalReply { status: 413, .. }, .. }));
         assert!(host.idle());
     }
@@ -167,7 +180,7 @@ crate::tests! {
         assert_eq!(host.status(&chat("x")), (503, "warmroute_no_table"));
         host.config.failure_mode = FailureMode::FailOpen;
         let mut exchange = Exchange::default();
-        assert_eq!(host.post(&mut exchange, &chat("x"), 9), Step::Forward { destinations: None });
+        assert_eq!(host.post(&mut exchange, &chat("x"), 9), Step::Forward(Box::default()));
         let mut host = Host::new(Some(0));
         host.config.failure_mode = FailureMode::FailOpen;
         assert_eq!(host.status(&chat("x")), (503, "warmroute_no_endpoint"));
@@ -176,8 +189,8 @@ crate::tests! {
     fn other_paths_are_routed_by_load_without_reading_the_body() {
         let mut host = Host::new(Some(2));
         let mut exchange = Exchange::default();
-        let step = host.with(|env| exchange.on_request_headers(env, &head("/v1/embeddings")));
-        assert!(matches!(step, Step::Forward { destinations: Some(_) }));
+        let step = host.with(|env| exchange.on_request_headers(env, head("/v1/models")));
+        assert!(matches!(step, Step::Forward(forward) if forward.destinations().is_some()));
         assert!(!host.idle());
         host.with(|env| exchange.on_done(env, false));
         assert!(host.idle());
@@ -191,8 +204,8 @@ crate::tests! {
         let answer = br#"{"choices":[{"finish_reason":"stop","message":{"content":"hi"}}],"usage":{"prompt_tokens":90,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":64}}}"#;
         host.with(|env| {
             exchange.on_response_headers(env, &ok(1, JSON), || None);
-            exchange.on_response_body(env, &answer[..20]);
-            exchange.on_response_body(env, &answer[20..]);
+            exchange.on_response_body(env, &answer[..20], false);
+            exchange.on_response_body(env, &answer[20..], false);
             exchange.on_response_end(env, End::Clean);
         });
         assert!(host.idle());
@@ -202,7 +215,7 @@ crate::tests! {
         assert_eq!(record.ttft_ms, Some(70));
         assert_eq!(record.usage.prompt_tokens, Some(90));
         let fields: Vec<_> = record.fields().map(|(name, _)| name).collect();
-        assert_eq!(fields, ["endpoint", "reason", "matched_tokens", "prompt_source", "matched_kind", "ttft_ms", "prompt_tokens", "cached_tokens", "completion_tokens", "cause"]);
+        assert_eq!(fields, ["model", "endpoint", "reason", "matched_tokens", "prompt_source", "matched_kind", "ttft_ms", "prompt_tokens", "cached_tokens", "completion_tokens", "cause"]);
         assert_eq!(host.outbox.len(), 1, "one usage message");
     }
 
@@ -215,7 +228,7 @@ crate::tests! {
             let (mut exchange, _) = host.routed(&chat("x"));
             host.with(|env| {
                 exchange.on_response_headers(env, &ok(1, SSE), || None);
-                exchange.on_response_body(env, stream.as_bytes());
+                exchange.on_response_body(env, stream.as_bytes(), false);
                 exchange.on_response_end(env, End::Clean);
                 exchange.on_done(env, false);
             });
@@ -246,12 +259,12 @@ crate::tests! {
         let id = endpoint_record(0).id;
         host.with(|env| {
             exchange.on_response_headers(env, &ok(1, SSE), || None);
-            exchange.on_response_body(env, b": keep-alive\n\n");
+            exchange.on_response_body(env, b": keep-alive\n\n", false);
         });
         assert_eq!(host.vm.ledger().counts(id).waiting, 1);
         assert_eq!(exchange.record().ttft_ms, None);
         host.with(|env| {
-            exchange.on_response_body(env, b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n");
+            exchange.on_response_body(env, b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", false);
         });
         let counts = host.vm.ledger().counts(id);
         assert_eq!((counts.requests, counts.waiting, counts.uncached_tokens), (1, 0, 0));
@@ -265,12 +278,12 @@ crate::tests! {
                 let mut host = Host::new(Some(2));
                 let mut exchange = Exchange::default();
                 host.with(|env| {
-                    if events > 0 { exchange.on_request_headers(env, &head("/v1/chat/completions")); }
+                    if events > 0 { exchange.on_request_headers(env, head("/v1/chat/completions")); }
                     if events > 1 { exchange.on_request_body(env, &body[..30]); }
                     if events > 2 { exchange.on_request_body(env, &body[30..]); }
                     if events > 3 { exchange.on_request_end(env); }
                     if events > 4 { exchange.on_response_headers(env, &ok(1, SSE), || None); }
-                    if events > 5 { exchange.on_response_body(env, b"data: {\"choi"); }
+                    if events > 5 { exchange.on_response_body(env, b"data: {\"choi", false); }
                     if events > 6 { exchange.on_response_end(env, End::Clean); }
                     exchange.on_done(env, client_gone);
                 });
@@ -286,8 +299,8 @@ crate::tests! {
         let part = vec![b' '; 3000];
         let mut first = Exchange::default();
         let mut second = Exchange::default();
-        host.with(|env| first.on_request_headers(env, &head("/v1/completions")));
-        host.with(|env| second.on_request_headers(env, &head("/v1/completions")));
+        host.with(|env| first.on_request_headers(env, head("/v1/completions")));
+        host.with(|env| second.on_request_headers(env, head("/v1/completions")));
         assert_eq!(host.with(|env| first.on_request_body(env, &part)), Step::Pause);
         let step = host.with(|env| second.on_request_body(env, &part));
         assert!(matches!(step, Step::Reply { reply: LocalReply { status: 503, .. }, .. }), "{step:?}");
@@ -298,7 +311,7 @@ crate::tests! {
     fn a_body_that_is_no_json_is_handed_over_once() {
         let mut host = Host::new(Some(2));
         let mut exchange = Exchange::default();
-        host.with(|env| exchange.on_request_headers(env, &head("/v1/completions")));
+        host.with(|env| exchange.on_request_headers(env, head("/v1/completions")));
         for n in 1..10 {
             host.with(|env| exchange.on_request_body(env, b"xxxxxxxxxx"));
             assert_eq!(exchange.body_taken(), n * 10);
@@ -313,7 +326,7 @@ crate::tests! {
         let refused = ResponseHead { status: 400, ..ok(1, JSON) };
         host.with(|env| {
             exchange.on_response_headers(env, &refused, || None);
-            exchange.on_response_body(env, br#"{"error":{"code":400}}"#);
+            exchange.on_response_body(env, br#"{"error":{"code":400}}"#, false);
             exchange.on_response_end(env, End::Clean);
         });
         assert_eq!(exchange.record().cause, Some(Cause::Answered(Outcome::Refused { status: 400 })));
@@ -327,10 +340,10 @@ crate::tests! {
         for status in [200, 304] {
             let mut exchange = Exchange::default();
             host.with(|env| {
-                exchange.on_request_headers(env, &head("/v1/embeddings"));
+                exchange.on_request_headers(env, head("/v1/models"));
                 exchange.on_response_headers(env, &ResponseHead { status, ..ok(1, JSON) }, || None);
                 if status == 200 {
-                    exchange.on_response_body(env, br#"{"usage":{"prompt_tokens":500}}"#);
+                    exchange.on_response_body(env, br#"{"usage":{"prompt_tokens":500}}"#, false);
                 }
                 exchange.on_response_end(env, End::Clean);
                 exchange.on_done(env, false);
@@ -366,7 +379,7 @@ crate::tests! {
         host.post(&mut exchange, b"nonsense", 3);
         host.with(|env| {
             exchange.on_response_headers(env, &ok(1, JSON), || None);
-            exchange.on_response_body(env, br#"{"usage":{"prompt_tokens":5}}"#);
+            exchange.on_response_body(env, br#"{"usage":{"prompt_tokens":5}}"#, false);
             exchange.on_response_end(env, End::Clean);
             exchange.on_done(env, false);
         });

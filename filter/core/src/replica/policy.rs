@@ -1,8 +1,10 @@
 //! The compiled configuration in force, swapped between two requests.
 
 use super::parts::Parts;
+use crate::request::parsers::ParserSet;
 use std::rc::Rc;
 use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::policy::plugin::Parser;
 use warmroute_shared_state::table_op::{MODEL_PART_BYTES, TableOp};
 
 /// The policy in force.
@@ -10,6 +12,7 @@ use warmroute_shared_state::table_op::{MODEL_PART_BYTES, TableOp};
 pub struct PolicySlot {
     current: Rc<Policy>,
     json: Vec<u8>,
+    parsers: ParserSet,
     revision: u64,
     unreadable: u64,
     parts: Parts,
@@ -20,6 +23,12 @@ impl PolicySlot {
     #[must_use]
     pub fn current(&self) -> &Rc<Policy> {
         &self.current
+    }
+
+    /// The parsers of all schedulers, in their order: which pool a request goes to may depend on its body.
+    #[must_use]
+    pub fn parsers(&self) -> &ParserSet {
+        &self.parsers
     }
 
     /// Number of the document in force; 0 = none yet.
@@ -41,6 +50,7 @@ impl PolicySlot {
         }
         match Policy::from_json(&json) {
             Ok(policy) => {
+                self.parsers = parsers(&policy);
                 self.current = Rc::new(policy);
                 self.json = json;
                 self.revision = revision;
@@ -55,6 +65,18 @@ impl PolicySlot {
             policy_ops(&self.json, each);
         }
     }
+}
+
+fn parsers(policy: &Policy) -> ParserSet {
+    let mut all = Vec::new();
+    for parser in policy.schedulers.iter().flat_map(|scheduler| &scheduler.parsers) {
+        if !all.contains(parser) {
+            all.push(*parser);
+        }
+    }
+    // One that takes what no other does would hide those behind it.
+    all.sort_by_key(|parser| *parser == Parser::Passthrough);
+    if all.is_empty() { ParserSet::default() } else { ParserSet::new(&all) }
 }
 
 /// Number of a policy: XXH3 of its JSON, never 0.

@@ -134,13 +134,15 @@ fn kind(endpoint: &EndpointState, prompt: &Prompt, precise: BeliefKind) -> Belie
     if endpoint.tells(prompt.stream) { precise } else { BeliefKind::Approximate }
 }
 
-/// What each endpoint that may be picked is believed to hold of the prompt, in the roster's order.
+/// What each endpoint that may be picked, and is `asked` for, is believed to hold of the prompt, in the roster's order.
 pub(super) fn beliefs<'a>(
     replica: &'a Replica,
     prompt: &Prompt,
+    asked: impl Fn(&EndpointState) -> bool,
 ) -> Vec<(&'a EndpointState, Belief)> {
     let mut place_of_column = [u16::MAX; MAX_COLUMNS as usize];
-    let ready: Vec<&EndpointState> = replica.roster.iter().filter(|e| e.is_ready()).collect();
+    let ready: Vec<&EndpointState> =
+        replica.roster.iter().filter(|e| e.is_ready() && asked(e)).collect();
     let mut reaches = vec![Reaches::default(); ready.len()];
     for (place, endpoint) in (0u16..).zip(&ready) {
         for column in endpoint.columns.iter() {
@@ -215,7 +217,7 @@ mod tests {
 
     fn belief(replica: &Replica, stream: u64, bytes: u64) -> Belief {
         let prompt = Prompt { stream, chain: CHAIN.to_vec(), bytes, ..Prompt::default() };
-        let all = beliefs(replica, &prompt);
+        let all = beliefs(replica, &prompt, |_| true);
         assert_eq!(all[0].1, belief_of(replica, all[0].0, &prompt));
         all[0].1
     }

@@ -22,7 +22,7 @@ pub use applier::{ExpectationCounts, PageOutcome};
 pub use belief::{Belief, BeliefKind};
 pub use follower::Follower;
 pub use message::Message;
-pub use request::{Choice, Prompt, PromptSource, Routed};
+pub use request::{Ask, Choice, Prompt, PromptSource, Routed};
 pub use state::{Settings, VmState};
 pub use store::{Cas, CasMismatch, MemoryStore, SharedStore};
 

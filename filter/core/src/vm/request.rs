@@ -6,6 +6,7 @@ use crate::inflight::{Flight, InFlight};
 use crate::replica::{EndpointState, Models};
 use crate::scheduling::{Candidate, Pick, PickReason, pick};
 use warmroute_shared_state::endpoint::EndpointId;
+use warmroute_shared_state::policy::routing::Pool;
 use warmroute_shared_state::prefix::BLOCK_BYTES;
 use warmroute_shared_state::table_op::{Column, HashList};
 
@@ -74,6 +75,33 @@ impl Prompt {
     }
 }
 
+/// Whom a request may go to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ask<'a> {
+    /// Endpoints of this pool; `None` = of all.
+    pub pool: Option<&'a Pool>,
+    /// Only endpoints with one of these IP addresses (`ip` or `ip:port`; the port does not count).
+    pub subset: Option<&'a [String]>,
+    /// Only to one that holds some of the prompt.
+    pub only_if_cached: bool,
+}
+
+impl Ask<'_> {
+    fn admits(&self, endpoint: &EndpointState) -> bool {
+        let record = &endpoint.record;
+        let in_pool = |pool: &Pool| record.pools.iter().any(|name| *name == pool.name);
+        let in_subset = |subset: &[String]| {
+            subset.iter().any(|wanted| host_of(wanted) == host_of(&record.address))
+        };
+        self.pool.is_none_or(in_pool) && self.subset.is_none_or(in_subset)
+    }
+}
+
+/// What stands before the last colon, or all of it.
+fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
 /// What became of a request for an endpoint.
 #[derive(Debug)]
 pub enum Choice {
@@ -83,6 +111,8 @@ pub enum Choice {
     NoEndpoint,
     /// The agent has never been heard.
     NoTable,
+    /// Nobody holds any of the prompt, and it was asked for somebody who does.
+    NotCached,
 }
 
 /// A request on its way. It must end in [`VmState::finish`].
@@ -152,6 +182,7 @@ impl VmState {
     pub fn choose(
         &mut self,
         store: &dyn SharedStore,
+        ask: &Ask<'_>,
         prompt: impl FnOnce(&Models, usize) -> Prompt,
         now_ms: u64,
         random: &mut dyn FnMut() -> u64,
@@ -163,9 +194,13 @@ impl VmState {
         }
         let room = self.longest_prompt();
         let prompt = prompt(&self.follower.replica.models, room);
-        let Some((pick, belief)) = self.pick_against_others(store, &prompt, now_ms, random) else {
+        let Some((pick, belief)) = self.pick_against_others(store, ask, &prompt, now_ms, random)
+        else {
             return (Choice::NoEndpoint, None);
         };
+        if ask.only_if_cached && belief.blocks == 0 {
+            return (Choice::NotCached, None);
+        }
         let roster = &self.follower.replica.roster;
         let Some(endpoint) = pick.ranked.first().and_then(|id| roster.get(*id)) else {
             return (Choice::NoEndpoint, None);
@@ -190,13 +225,14 @@ impl VmState {
     fn pick_against_others(
         &self,
         store: &dyn SharedStore,
+        ask: &Ask<'_>,
         prompt: &Prompt,
         now_ms: u64,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<(Pick, Belief)> {
         let replica = &self.follower.replica;
         let in_flight = self.in_flight();
-        let beliefs = beliefs(replica, prompt);
+        let beliefs = beliefs(replica, prompt, |endpoint| ask.admits(endpoint));
         let candidates: Vec<Candidate> =
             beliefs.iter().map(|(endpoint, b)| candidate(endpoint, b, &in_flight)).collect();
         let belief_in = |pick: &Pick, beliefs: &[(&EndpointState, Belief)]| {
@@ -232,7 +268,8 @@ impl VmState {
             let new_there = pick.matched_blocks < cacheable.len();
             let intent = || Intent::new(endpoint.columns.held, now_ms, cacheable);
             chosen = Some((pick, belief));
-            if !new_there || intents.add(store, &self.keys, intent()) {
+            let refused = ask.only_if_cached && belief.blocks == 0;
+            if refused || !new_there || intents.add(store, &self.keys, intent()) {
                 break;
             }
         }

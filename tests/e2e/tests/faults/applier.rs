@@ -47,7 +47,7 @@ async fn applying_worker(workers: &mut [WorkerConnection]) -> Result<Option<usiz
 async fn add_engine(stack: &Stack, name: &str) -> Result<Endpoint> {
     let answer = stack.simulator.order("/replicas", &json!({})).await?.json();
     let address: SocketAddr = answer["endpoint"].as_str().context("its address")?.parse()?;
-    Ok(Endpoint { name: name.to_owned(), address })
+    Ok(Endpoint::new(name, address))
 }
 
 /// What one worker picked another finds by the applier's frames alone.

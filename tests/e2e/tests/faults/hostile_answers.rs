@@ -133,7 +133,7 @@ async fn ask(listen: SocketAddr, id: &str) -> Result<()> {
 async fn hostile_answers_cost_no_vm() -> Result<()> {
     let engine = ScriptedEngine::start().await?;
     let mut setup = Setup::new(0, 1);
-    setup.other_endpoints.push(Endpoint { name: "scripted".to_owned(), address: engine.address });
+    setup.other_endpoints.push(Endpoint::new("scripted", engine.address));
     let stack = Stack::start(setup).await?;
     for (number, (what, bytes)) in answers().into_iter().enumerate() {
         let id = format!("hostile-{number}");

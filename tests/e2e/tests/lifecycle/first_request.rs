@@ -13,7 +13,7 @@ use e2e::{Endpoint, Setup, Stack};
 async fn the_first_request_is_not_ten_times_slower_than_the_tenth() -> Result<()> {
     let engine = ScriptedEngine::start().await?;
     let mut setup = Setup::new(0, 1);
-    setup.other_endpoints.push(Endpoint { name: "scripted".to_owned(), address: engine.address });
+    setup.other_endpoints.push(Endpoint::new("scripted", engine.address));
     let stack = Stack::start(setup).await?;
     let mut seen = Vec::new();
     // Chance, on a busy machine, can only make the first request slower.

@@ -117,7 +117,7 @@ async fn the_engine_sees_one_destination_header_and_it_is_ours() -> Result<()> {
 async fn requests_without_a_prompt_are_stripped_as_well() -> Result<()> {
     let echo = EchoEngine::start().await?;
     let mut setup = Setup::new(0, 1);
-    setup.other_endpoints = vec![Endpoint { name: "echo".to_owned(), address: echo.address }];
+    setup.other_endpoints = vec![Endpoint::new("echo", echo.address)];
     let stack = Stack::start(setup).await?;
     for line in ["GET /v1/models", "POST /v1/embeddings"] {
         for (id, spellings) in SPELLINGS {

@@ -50,7 +50,7 @@ async fn an_endpoint_is_added_and_another_removed_without_a_failed_request() -> 
 
     let address = one_more(&stack).await?;
     let mut endpoints = stack.simulated();
-    endpoints.push(Endpoint { name: "engine-3".to_owned(), address });
+    endpoints.push(Endpoint::new("engine-3", address));
     stack.write_endpoints(&endpoints)?;
     let picked = async || arrived(&stack, address).await.ok().filter(|&count| count > 0);
     stack.until("the new endpoint is picked", picked).await?;

@@ -36,7 +36,7 @@ async fn an_upload_streams_through_whole_and_is_not_held_back() -> Result<()> {
     const UPLOAD: usize = 25 << 20;
     let echo = EchoEngine::start().await?;
     let mut setup = Setup::new(0, 1);
-    setup.other_endpoints = vec![Endpoint { name: "echo".to_owned(), address: echo.address }];
+    setup.other_endpoints = vec![Endpoint::new("echo", echo.address)];
     let stack = Stack::start(setup).await?;
 
     // Not even close to JSON, and more than a chat may have.

@@ -46,7 +46,7 @@ async fn the_table_serves_256_endpoints_and_refuses_the_next() -> Result<()> {
 
     let answer = stack.simulator.order("/replicas", &json!({})).await?.json();
     let address: SocketAddr = answer["endpoint"].as_str().context("its address")?.parse()?;
-    endpoints.push(Endpoint { name: "one-too-many".to_owned(), address });
+    endpoints.push(Endpoint::new("one-too-many", address));
     stack.write_endpoints(&endpoints)?;
     let refused = async || (stack.stat(REFUSED).await.ok()? > 0).then_some(());
     stack.until("the refusal counted", refused).await?;

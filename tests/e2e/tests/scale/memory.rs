@@ -60,7 +60,7 @@ async fn twenty_thousand_prompts_leave_bounded_memory() -> Result<()> {
     for number in 0..ENGINES {
         let engine = EchoEngine::start().await?;
         let name = format!("echo-{number}");
-        setup.other_endpoints.push(Endpoint { name, address: engine.address });
+        setup.other_endpoints.push(Endpoint::new(name, engine.address));
         engines.push(engine);
     }
     let stack = Stack::start(setup).await?;

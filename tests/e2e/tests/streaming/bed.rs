@@ -24,7 +24,7 @@ impl Bed {
         let engine = ScriptedEngine::start().await?;
         let mut setup = Setup::new(0, 2);
         let name = "scripted".to_owned();
-        setup.other_endpoints.push(Endpoint { name, address: engine.address });
+        setup.other_endpoints.push(Endpoint::new(name, engine.address));
         Ok(Self { stack: Stack::start(setup).await?, engine })
     }
 

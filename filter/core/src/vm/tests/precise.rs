@@ -57,8 +57,13 @@ impl Envoy {
     fn choose(&mut self, worker: usize, chain: &[u64]) -> Routed {
         let bytes = chain.len() as u64 * 128 + UNFINISHED;
         let prompt = Prompt { stream: STREAM, chain: chain.to_vec(), bytes, ..Prompt::default() };
-        let (choice, message) =
-            self.vms[worker].choose(&self.store, |_, _| prompt, self.now, &mut || 5);
+        let (choice, message) = self.vms[worker].choose(
+            &self.store,
+            &Ask::default(),
+            |_, _| prompt,
+            self.now,
+            &mut || 5,
+        );
         self.tell(message);
         let Choice::Routed(routed) = choice else { panic!("not routed") };
         *routed
@@ -89,7 +94,7 @@ impl Envoy {
         let prompt = Prompt { stream: STREAM, chain: chain.to_vec(), bytes, ..Prompt::default() };
         self.vms[worker].refresh(&self.store);
         let replica = &self.vms[worker].follower.replica;
-        let all = super::super::belief::beliefs(replica, &prompt);
+        let all = super::super::belief::beliefs(replica, &prompt, |_| true);
         let best = all.iter().map(|(_, b)| *b).max_by_key(|b| b.blocks).unwrap();
         (best.kind, best.blocks, best.tokens)
     }
@@ -179,7 +184,7 @@ crate::tests! {
         let chain = chain(1, 6);
         let bytes = 6 * 128 + UNFINISHED - 1;
         let prompt = Prompt { stream: STREAM, chain: chain.clone(), bytes, ..Prompt::default() };
-        let (_, message) = envoy.vms[1].choose(&envoy.store, |_, _| prompt, NOW, &mut || 5);
+        let (_, message) = envoy.vms[1].choose(&envoy.store, &Ask::default(), |_, _| prompt, NOW, &mut || 5);
         envoy.tell(message);
         assert_eq!(envoy.believed(2, &chain).1, 5);
     }

@@ -41,7 +41,13 @@ impl Envoy {
         };
         let prompt =
             Prompt { chain: chain.to_vec(), bytes: chain.len() as u64 * 128, ..Prompt::default() };
-        match self.vms[worker].choose(&self.store, |_, _| prompt, self.now, &mut random) {
+        match self.vms[worker].choose(
+            &self.store,
+            &Ask::default(),
+            |_, _| prompt,
+            self.now,
+            &mut random,
+        ) {
             (Choice::Routed(routed), message) => Some((*routed, message)),
             _ => None,
         }
@@ -174,7 +180,7 @@ crate::tests! {
             Prompt::default()
         };
         // This worker has seen nothing yet.
-        let _ = envoy.vms[2].choose(&envoy.store, prompt, envoy.now, &mut || 0);
+        let _ = envoy.vms[2].choose(&envoy.store, &Ask::default(), prompt, envoy.now, &mut || 0);
         assert_eq!(asked, Some(10_000 * 16 * 4));
     }
 
@@ -262,10 +268,10 @@ crate::tests! {
         let mut vm = VmState::new(5, Settings::default());
         vm.attach(&store);
         let random = &mut || 0;
-        assert!(matches!(vm.choose(&store, |_, _| Prompt::default(), NOW, random).0, Choice::NoTable));
+        assert!(matches!(vm.choose(&store, &Ask::default(), |_, _| Prompt::default(), NOW, random).0, Choice::NoTable));
         let mut envoy = Envoy::new(1, 0);
         assert!(envoy.choose(1, &[]).is_none());
-        let choice = envoy.vms[1].choose(&envoy.store, |_, _| Prompt::default(), NOW, random).0;
+        let choice = envoy.vms[1].choose(&envoy.store, &Ask::default(), |_, _| Prompt::default(), NOW, random).0;
         assert!(matches!(choice, Choice::NoEndpoint));
     }
 }

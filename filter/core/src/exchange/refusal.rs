@@ -1,0 +1,51 @@
+//! What clients are told when the configuration, or the pool, has no place for their request.
+
+use super::plan::NoPlan;
+use crate::request::LocalReply;
+
+/// Reason for [`DROPPED_REASON`](crate::request::DROPPED_REASON) when every endpoint is too loaded.
+const SATURATED: &str = "rejected-saturated";
+
+impl NoPlan {
+    /// The answer, and one word for the access log.
+    pub(super) fn reply(self) -> (LocalReply, &'static str) {
+        match self {
+            Self::NoRoute => (
+                LocalReply::error(404, "No route matches this request.", None),
+                "warmroute_no_route",
+            ),
+            Self::NoBackend => (
+                LocalReply::error(
+                    500,
+                    "The route of this request leads to a pool that does not exist.",
+                    None,
+                ),
+                "warmroute_no_backend",
+            ),
+            Self::NoModel => (
+                LocalReply::error(
+                    400,
+                    "The model of this request could not be found.",
+                    Some("model"),
+                ),
+                "warmroute_no_model",
+            ),
+        }
+    }
+}
+
+/// 429: every endpoint was filtered out.
+pub(super) fn saturated() -> LocalReply {
+    let message = "All endpoints are too busy to serve the request.";
+    LocalReply::error(429, message, None).dropped(SATURATED).retry_later()
+}
+
+/// 412: the client wants the request served only where its prompt is cached.
+pub(super) fn not_cached() -> LocalReply {
+    LocalReply::error(412, "No endpoint holds the prompt in its cache.", None)
+}
+
+/// 400: the request has no body.
+pub(super) fn empty_body() -> LocalReply {
+    LocalReply::error(400, "The request has no body: a JSON object was expected.", None)
+}

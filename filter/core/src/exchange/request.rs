@@ -1,0 +1,222 @@
+//! The request's way in: its body is read as it comes, then decided on at once.
+
+use super::plan::{CLUSTER, Plan, plan};
+use super::{
+    Cause, DESTINATION, Env, Exchange, Forward, Phase, RequestHead, Splice, Step, prompt, refusal,
+};
+use crate::config::FailureMode;
+use crate::request::{BodyScan, LocalReply, RequestFacts, Scratch};
+use crate::vm::{Ask, Choice, Prompt};
+use std::rc::Rc;
+
+/// Buffers kept for the next requests of a VM.
+const SCRATCHES_KEPT: usize = 16;
+
+impl Exchange {
+    /// The request's headers are there. The host takes internal ones ([`is_internal`](super::is_internal)) off.
+    pub fn on_request_headers(&mut self, env: &mut Env<'_>, head: RequestHead) -> Step {
+        self.started_ms = env.now_ms;
+        let class = head.class(env.vm.follower().replica.policy.parsers());
+        self.head = head;
+        let class = match class {
+            Ok(class) => class,
+            Err(error) => return self.refuse(env, error.into(), "warmroute_no_parser"),
+        };
+        if !class.reads_body() || self.head.end_of_stream {
+            if class.reads_body() {
+                return self.refuse(env, refusal::empty_body(), "warmroute_bad_request");
+            }
+            return self.decide(env, None);
+        }
+        if let Some(encoding) = self.head.foreign_encoding() {
+            let reply = LocalReply::compressed(encoding);
+            return self.refuse(env, reply, "warmroute_compressed");
+        }
+        if self
+            .head
+            .content_length()
+            .is_some_and(|length| length > env.config.max_body_bytes as u64)
+        {
+            return self.too_large(env);
+        }
+        let scratch = env.scratches.pop().unwrap_or_default();
+        self.read = true;
+        self.phase = Phase::Body(Box::new(BodyScan::new(class, scratch)));
+        Step::Pause
+    }
+
+    /// Bytes of the body that this exchange has read: the host hands over only what comes after.
+    #[must_use]
+    pub fn body_taken(&self) -> usize {
+        match &self.phase {
+            Phase::Body(scan) => scan.taken(),
+            Phase::Head | Phase::Decided => 0,
+        }
+    }
+
+    /// Whether the body is waited for.
+    #[must_use]
+    pub fn awaits_body(&self) -> bool {
+        matches!(self.phase, Phase::Body(_))
+    }
+
+    /// The next bytes of the body.
+    pub fn on_request_body(&mut self, env: &mut Env<'_>, slice: &[u8]) -> Step {
+        let Phase::Body(scan) = &mut self.phase else {
+            return Step::Forward(Box::default());
+        };
+        if scan.taken().saturating_add(slice.len()) > env.config.max_body_bytes {
+            return self.too_large(env);
+        }
+        if !env.bodies.take(slice.len(), env.config.max_unfinished_bytes) {
+            return self.refuse(env, LocalReply::busy(), "warmroute_bodies_full");
+        }
+        self.held = self.held.saturating_add(slice.len());
+        // What is wrong with it is said once the whole body is there: a client that is answered while it
+        // still sends may never read the answer.
+        let _ = scan.feed(slice);
+        Step::Pause
+    }
+
+    /// The body is complete: the last bytes or the trailers came.
+    pub fn on_request_end(&mut self, env: &mut Env<'_>) -> Step {
+        self.give_back(env);
+        let Phase::Body(scan) = core::mem::take(&mut self.phase) else {
+            self.phase = Phase::Decided;
+            return Step::Forward(Box::default());
+        };
+        match scan.finish() {
+            Ok(facts) => {
+                let step = self.decide(env, Some(&facts));
+                recycle(env, facts.into_scratch());
+                step
+            }
+            Err(error) => self.refuse(env, LocalReply::from(&error), "warmroute_bad_request"),
+        }
+    }
+
+    fn too_large(&mut self, env: &mut Env<'_>) -> Step {
+        let reply = LocalReply::too_large(env.config.max_body_bytes);
+        self.refuse(env, reply, "warmroute_too_large")
+    }
+
+    fn refuse(&mut self, env: &mut Env<'_>, reply: LocalReply, details: &'static str) -> Step {
+        self.give_back(env);
+        self.phase = Phase::Decided;
+        self.record.cause = Some(Cause::Rejected(details));
+        Step::Reply { reply, details }
+    }
+
+    /// Everything is known of the request: where it goes, and as what. `facts`: those of its body, if it was read.
+    fn decide(&mut self, env: &mut Env<'_>, facts: Option<&RequestFacts>) -> Step {
+        self.phase = Phase::Decided;
+        env.vm.refresh(env.store);
+        let policy = Rc::clone(env.vm.follower().replica.policy.current());
+        let model = facts.map_or("", RequestFacts::model_name);
+        let opening = || {
+            facts.map_or(0, |facts| {
+                let mut d = Vec::new();
+                crate::request::visit_prompt(facts, 0, 4096, &mut |p: &[u8]| {
+                    d.extend_from_slice(p)
+                });
+                xxhash_rust::xxh3::xxh3_64(&d)
+            })
+        };
+        let plan = match plan(&policy, &mut self.head, model, opening, env.random) {
+            Ok(plan) => plan,
+            Err(no_plan) => {
+                let (reply, details) = no_plan.reply();
+                return self.refuse(env, reply, details);
+            }
+        };
+        self.record.planned(&plan, &policy);
+        self.pick(env, facts, &policy, plan)
+    }
+
+    fn pick(
+        &mut self,
+        env: &mut Env<'_>,
+        facts: Option<&RequestFacts>,
+        policy: &warmroute_shared_state::policy::Policy,
+        plan: Plan,
+    ) -> Step {
+        let pool = plan.pool.and_then(|index| policy.pools.get(index));
+        let only_if_cached = self.head.only_if_cached();
+        let ask = Ask {
+            pool,
+            subset: plan.control.subset.as_deref(),
+            only_if_cached: only_if_cached && facts.is_some(),
+        };
+        let (limit, now_ms) = (env.config.max_body_bytes, env.now_ms);
+        let prompt = |models: &_, room: usize| match facts {
+            Some(facts) => prompt::of(facts, &plan.target, models, now_ms / 1000, room.min(limit)),
+            None => Prompt::default(),
+        };
+        let (choice, message) = env.vm.choose(env.store, &ask, prompt, env.now_ms, env.random);
+        env.outbox.extend(message);
+        let fail_open = match pool {
+            Some(pool) => pool.fail_open,
+            None => env.config.failure_mode == FailureMode::FailOpen,
+        };
+        let destinations = match choice {
+            Choice::Routed(routed) => {
+                self.record.picked(env.vm, &routed);
+                let destinations = routed.destinations.join(",");
+                self.routed = Some(routed);
+                Some(destinations)
+            }
+            Choice::NoTable if fail_open => {
+                self.record.reason = Some("no_table");
+                None
+            }
+            Choice::NoTable => {
+                return self.refuse(env, LocalReply::no_endpoint(), "warmroute_no_table");
+            }
+            Choice::NoEndpoint => {
+                return self.refuse(env, LocalReply::no_endpoint(), "warmroute_no_endpoint");
+            }
+            Choice::NotCached => {
+                return self.refuse(env, refusal::not_cached(), "warmroute_not_cached");
+            }
+        };
+        let mut forward = Forward {
+            set_headers: plan.set,
+            add_headers: plan.add,
+            remove_headers: plan.remove,
+            splices: Vec::new(),
+        };
+        if let Some(destinations) = destinations {
+            forward.set_headers.push((DESTINATION.into(), destinations));
+        }
+        if let Some(pool) = pool.filter(|pool| pool.cluster != env.config.pool) {
+            forward.set_headers.push((CLUSTER.into(), pool.cluster.clone()));
+        }
+        if let Some(facts) = facts
+            && plan.target != plan.model
+        {
+            forward.splices = rename(facts, &plan.target);
+            // What comes back compressed could not be renamed back.
+            forward.remove_headers.push("accept-encoding".into());
+            self.renamed = Some((plan.target, plan.model));
+        }
+        Step::Forward(Box::new(forward))
+    }
+}
+
+/// The body with another model name.
+fn rename(facts: &RequestFacts, target: &str) -> Vec<Splice> {
+    let name = serde_json::Value::from(target).to_string().into_bytes();
+    let splice = |range: core::ops::Range<usize>| Splice {
+        start: range.start,
+        end: range.end,
+        with: name.clone(),
+    };
+    facts.model_spans().iter().map(|span| splice(span.range())).collect()
+}
+
+fn recycle(env: &mut Env<'_>, mut scratch: Scratch) {
+    if env.scratches.len() < SCRATCHES_KEPT {
+        scratch.recycle();
+        env.scratches.push(scratch);
+    }
+}
