@@ -83,6 +83,8 @@ pub struct StreamOptions {
     pub span: ByteSpan,
     /// Whether it is an object; else it is `null` or something wrong.
     pub is_object: bool,
+    /// Whether it is `null`.
+    pub is_null: bool,
     /// Whether the object has no field at all: an insertion then needs no comma.
     pub is_empty: bool,
     /// `include_usage`; the value is `None` if it is not a boolean.
@@ -195,7 +197,7 @@ pub struct RequestFacts {
     /// `model`, never empty; its span includes the quotes. `None` only where the API has none or it was said not to
     /// be needed.
     pub model: Option<Field<TextSpan>>,
-    /// `stream` is `true`.
+    /// `stream` is `true`, or something else that the engine takes for it (`1`, `"true"`, `"on"` …).
     pub stream: bool,
     /// The client's limit: for chat the first valid of `max_completion_tokens` and `max_tokens`, for completions and
     /// Anthropic's messages `max_tokens`, for responses `max_output_tokens`, of `sampling_params` vLLM's `max_tokens`
@@ -234,6 +236,8 @@ pub struct RequestFacts {
     pub documents: Option<Captured>,
     /// `chat_template_kwargs`, unless null.
     pub chat_template_kwargs: Option<Captured>,
+    /// Where the body's first byte that is no white space stands.
+    pub(super) body_start: u32,
     /// vLLM's `features`: the token ids stand for more than text.
     pub(super) has_features: bool,
     /// Index range of the messages that count.

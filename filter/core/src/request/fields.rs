@@ -338,6 +338,7 @@ impl Slot {
         matches!(
             self,
             Self::Model
+                | Self::Stream
                 | Self::CacheSalt
                 | Self::ChatTemplate
                 | Self::ReasoningEffort

@@ -9,12 +9,14 @@
 //! - [`facts`]: the outcome, spans over reusable buffers ([`scratch`]);
 //! - [`approximate`]: the bytes that stand for the prompt when nobody renders the template, with `tools`;
 //! - [`render`]: the bytes that the engine's template makes of a chat;
+//! - [`splice`]: the bytes changed on the way: model, `include_usage`; `conversation`: what turns have in common;
 //! - `anthropic`: Anthropic's messages as the engine turns them into a chat;
 //! - [`error`], [`reply`]: what is wrong with a body, and answers that the filter gives by itself.
 
 mod anthropic;
 pub mod approximate;
 mod content;
+mod conversation;
 pub mod error;
 pub mod facts;
 mod fields;
@@ -28,6 +30,7 @@ pub mod render;
 pub mod reply;
 pub mod scan;
 pub mod scratch;
+pub mod splice;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -45,3 +48,4 @@ pub use render::render_prompt;
 pub use reply::LocalReply;
 pub use scan::BodyScan;
 pub use scratch::Scratch;
+pub use splice::{Splice, spliced};

@@ -14,6 +14,7 @@ use crate::json::{Container, Handler, Scalar};
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) is_object: bool,
+    pub(super) body_start: u32,
     pub(super) model: Option<Field<TextSpan>>,
     pub(super) stream: bool,
     pub(super) max_tokens: Option<u64>,
@@ -94,12 +95,14 @@ impl Reader {
                 scratch.push_model(span);
                 draft.model = value.text().map(|value| Field { value, span });
             }
-            Slot::Stream => draft.stream = value.bool() == Some(true),
+            Slot::Stream => draft.stream = value.means_true(&scratch.text),
             Slot::MaxTokens => draft.max_tokens = value.count(),
             Slot::MaxCompletionTokens => draft.max_completion_tokens = value.count(),
             Slot::Choices => draft.choices = value.count(),
             Slot::StreamOptions => {
-                draft.stream_options = Some(StreamOptions { span, ..StreamOptions::default() });
+                let is_null = value == Value::Null;
+                draft.stream_options =
+                    Some(StreamOptions { span, is_null, ..StreamOptions::default() });
             }
             Slot::IncludeUsage | Slot::ContinuousUsage => {
                 let value = value.bool();
@@ -172,6 +175,7 @@ impl Reader {
         Some(match (slot, container) {
             (Slot::Body, Container::Object) => {
                 draft.is_object = true;
+                draft.body_start = clamp(at);
                 Frame::Root
             }
             (Slot::StreamOptions, Container::Object) => {

@@ -126,6 +126,7 @@ impl BodyScan {
             alters_tokens: draft.truncates
                 || draft.has_suffix
                 || draft.adds_special_tokens.is_some_and(|adds| adds == (path == PathClass::Chat)),
+            body_start: draft.body_start,
             system: draft.system,
             input: draft.input,
             items: kept(draft.items),

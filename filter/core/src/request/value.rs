@@ -28,6 +28,19 @@ impl Value {
         }
     }
 
+    /// Whether the engine (pydantic) reads it as true.
+    pub(super) fn means_true(self, arena: &[u8]) -> bool {
+        match self {
+            Self::Bool(value) => value,
+            Self::Number(number) => number.as_u64() == Some(1),
+            Self::Text(text) => {
+                let means = |name: &[u8]| text.of(arena).eq_ignore_ascii_case(name);
+                [b"1".as_slice(), b"true", b"t", b"on", b"yes", b"y"].into_iter().any(means)
+            }
+            Self::Null | Self::Wrong => false,
+        }
+    }
+
     /// A whole number from 0.
     pub(super) fn count(self) -> Option<u64> {
         match self {

@@ -17,6 +17,12 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
         r#""content":[{"type":"text","text":"hi"}]"#,
         r#""tools":[{}],"#,
         r#""prompt":"#,
+        r#""input":["#,
+        r#""input":"#,
+        r#""items":["#,
+        r#""token_ids":["#,
+        r#""sampling_params":{"max_tokens":3}"#,
+        r#""stream":true,"#,
         "1",
         "null",
         r#""x""#,
@@ -36,9 +42,11 @@ proptest! {
     fn every_cut_of_anything_is_judged_alike(
         body in prop_oneof![soup(), proptest::collection::vec(any::<u8>(), 0..64)],
         cut in any::<usize>(),
-        chat in any::<bool>(),
+        path in proptest::sample::select(vec![
+            PathClass::Chat, PathClass::Completions, PathClass::Embeddings, PathClass::Responses, PathClass::Conversations,
+            PathClass::Images, PathClass::Messages, PathClass::Generate, PathClass::SglangGenerate,
+        ]),
     ) {
-        let path = if chat { PathClass::Chat } else { PathClass::Completions };
         let (a, b) = body.split_at(cut % (body.len() + 1));
         let judge = |facts: Result<RequestFacts, RequestError>| facts.map(|f| describe(&f));
         let whole = judge(scan_slices(path, [body.as_slice()]));

@@ -2,7 +2,10 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 mod any_bytes;
+mod apis;
 mod approximate;
+mod conversation;
+mod splice;
 
 use super::error::MessageFault;
 use super::scratch::{KEEP_BYTES, MAX_ITEMS};
@@ -58,6 +61,20 @@ pub(super) fn describe(facts: &RequestFacts) -> String {
             (c.body, copy)
         })
     };
+    write!(
+        out,
+        " {:?} {:?} {:?} {:x} {} {:?}",
+        facts.model_spans(),
+        text(match facts.input {
+            Content::Text(span) => Some(span),
+            _ => None,
+        }),
+        raw(facts.items),
+        facts.conversation_key(),
+        facts.is_multimodal(),
+        facts.usage_splice(),
+    )
+    .unwrap();
     write!(
         out,
         " {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
@@ -423,13 +440,6 @@ crate::tests! {
         ] {
             let body = format!(r#"{{"model":"m","messages":[{{}}],{fields}}}"#);
             assert_eq!(chat(&body).unwrap().max_output_tokens, expected, "{fields}");
-        }
-    }
-
-    fn stream_is_true_only_when_it_is() {
-        for (value, expected) in [("true", true), ("false", false), ("1", false), (r#""true""#, false)] {
-            let body = format!(r#"{{"model":"m","messages":[{{}}],"stream":{value}}}"#);
-            assert_eq!(chat(&body).unwrap().stream, expected, "{value}");
         }
     }
 
