@@ -5,6 +5,7 @@
 //! - [`signals`]: what an engine says of adapters and of metrics that the configuration names;
 //! - [`stream`]: pages that the agent sends to Envoy (snapshot, then deltas);
 //! - [`policy`]: the compiled configuration, for the filter to decide by;
+//! - [`usage_record`]: one finished request, for the ledger;
 //! - [`frame`]: delta frames in Envoy's shared data, read by every VM;
 //! - [`checkpoint`]: what a VM that fell behind rebuilds its table from;
 //! - [`wire`]: bounds-checked little-endian reading and writing.
@@ -32,6 +33,7 @@ pub mod prefix;
 pub mod signals;
 pub mod stream;
 pub mod table_op;
+pub mod usage_record;
 pub mod wire;
 
 /// Marks a unit test that runs natively and, compiled to wasm32, under Node.

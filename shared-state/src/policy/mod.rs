@@ -6,15 +6,21 @@
 //!
 //! - [`routing`]: pools, routes, model names, objectives: which pool a request goes to, under what name;
 //! - [`scheduler`]: an `EndpointPickerConfig`: profiles of plugins, and who runs them;
+//! - [`flow`]: who waits when a pool is full;
+//! - [`tenants`]: who a tenant is and what it may use;
 //! - [`plugin`]: the plugin types by their names, with their parameters and defaults.
 
+pub mod flow;
 pub mod plugin;
 pub mod routing;
 pub mod scheduler;
+pub mod tenants;
 
+use flow::FlowControl;
 use routing::{ModelMapping, ModelRewrite, Objective, Pool, Routing};
 use scheduler::Scheduler;
 use serde::{Deserialize, Serialize};
+use tenants::Tenant;
 
 /// Bytes of a policy's JSON at most: one page of the agent's stream carries it.
 pub const MAX_POLICY_BYTES: usize = 768 << 10;
@@ -40,6 +46,12 @@ pub struct Policy {
     /// Priorities by name.
     #[serde(default)]
     pub objectives: Vec<Objective>,
+    /// Flow control, for each scheduler that has it.
+    #[serde(default)]
+    pub flow: Vec<FlowControl>,
+    /// Tenants. Empty: nobody has to show a key, and nothing is limited.
+    #[serde(default)]
+    pub tenants: Vec<Tenant>,
 }
 
 impl Policy {
