@@ -1,6 +1,8 @@
 //! An `EndpointPickerConfig`, compiled: defaults injected, references resolved.
 
-use super::plugin::{Decider, Filter, Parser, Picker, PrefixProducer, Scorer};
+use super::plugin::{
+    AgentIdentity, Decider, Filter, Parser, Picker, PrefixProducer, Scorer, SessionId,
+};
 use serde::{Deserialize, Serialize};
 
 /// How the endpoints of a pool are picked.
@@ -14,10 +16,18 @@ pub struct Scheduler {
     pub handler: Handler,
     /// Profiles.
     pub profiles: Vec<Profile>,
-    /// Caps of the approximate prefix index.
+    /// Caps of the prefix index.
+    #[serde(default)]
     pub prefix: PrefixProducer,
     /// How a request's load is estimated.
+    #[serde(default)]
     pub inflight: InflightLoad,
+    /// `session-id-producer`s, for session affinity.
+    #[serde(default)]
+    pub session_ids: Vec<Named<SessionId>>,
+    /// `agent-identity`, for session affinity and fairness.
+    #[serde(default)]
+    pub agent_identity: Option<AgentIdentity>,
 }
 
 /// One scheduling profile.
@@ -56,7 +66,7 @@ pub struct WeightedScorer {
 /// Who decides which profiles run. Profiles are given as indexes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Handler {
-    /// `single-profile-handler`.
+    /// `single-profile-handler`: the only profile.
     Single,
     /// `header-profile-handler`: the profile that this header names; with one profile, that.
     Header {
@@ -67,6 +77,12 @@ pub enum Handler {
     },
     /// `disagg-profile-handler` (and the deprecated `pd-profile-handler`).
     Disagg(Disagg),
+    /// The deprecated `data-parallel-profile-handler`: the only profile; the picked address is told in
+    /// `x-data-parallel-host-port`, the destinations have this port.
+    DataParallel {
+        /// Port of the destinations.
+        primary_port: u16,
+    },
 }
 
 /// Prefill and decode at different endpoints.
