@@ -1,155 +1,11 @@
-//! The fields of the answers that we read, of a stream's chunk and of a whole answer alike: OpenAI's chat and
-//! completions, and Anthropic's messages. No name means different things to the two, so one reader serves both.
+//! Reads the fields of an answer, of a stream's chunk and of a whole one alike.
 
 use super::facts::{EngineError, FinishReason, ResponseFacts, Usage};
+use super::fields::{Count, Event, Frame, Slot, status};
 use crate::json::{Container, Handler, Scalar};
 
-/// The container whose fields or items are being read. Each has one possible parent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Frame {
-    Outside,
-    Root,
-    Choices,
-    Choice,
-    /// `delta` of a chunk, `message` of a whole answer.
-    Delta,
-    ToolCalls,
-    Usage,
-    UsageDetails,
-    Error,
-    /// Anthropic's: `message` of the first event, `delta`, `content` of a whole answer, and one block of it, which
-    /// is an event's `content_block`, too.
-    Message,
-    EventDelta,
-    Content,
-    ContentBlock,
-    EventBlock,
-    /// `usage` of the first event's message.
-    MessageUsage,
-}
-
-impl Frame {
-    fn parent(self) -> Self {
-        match self {
-            Self::Outside | Self::Root => Self::Outside,
-            Self::Choices | Self::Usage | Self::Error => Self::Root,
-            Self::Choice => Self::Choices,
-            Self::Delta => Self::Choice,
-            Self::ToolCalls => Self::Delta,
-            Self::UsageDetails => Self::Usage,
-            Self::Message | Self::EventDelta | Self::Content | Self::EventBlock => Self::Root,
-            Self::ContentBlock => Self::Content,
-            Self::MessageUsage => Self::Message,
-        }
-    }
-}
-
-/// What the next value is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slot {
-    Unread,
-    Document,
-    Choices,
-    Choice,
-    Delta,
-    /// Generated text of any sort.
-    Generated,
-    ToolCalls,
-    ToolCall,
-    FinishReason,
-    Usage,
-    PromptTokens,
-    CompletionTokens,
-    TotalTokens,
-    UsageDetails,
-    CachedTokens,
-    Error,
-    ErrorCode,
-    /// Anthropic's.
-    EventType,
-    Message,
-    EventDelta,
-    Content,
-    EventBlock,
-    /// Prompt tokens beside `input_tokens`: read from the cache, or written to it.
-    CacheRead,
-    CacheCreation,
-}
-
-impl Slot {
-    fn of(frame: Frame, name: &[u8]) -> Self {
-        match (frame, name) {
-            (Frame::Root, b"choices") => Self::Choices,
-            (Frame::Root, b"usage") => Self::Usage,
-            (Frame::Root, b"error") => Self::Error,
-            (Frame::Root, b"type") => Self::EventType,
-            (Frame::Root, b"message") => Self::Message,
-            (Frame::Root, b"delta") => Self::EventDelta,
-            (Frame::Root, b"content") => Self::Content,
-            (Frame::Root, b"content_block") => Self::EventBlock,
-            (Frame::Root | Frame::EventDelta, b"stop_reason") => Self::FinishReason,
-            (Frame::Message, b"usage") => Self::Usage,
-            // The name is that of a tool that is called.
-            (
-                Frame::EventDelta | Frame::ContentBlock | Frame::EventBlock,
-                b"text" | b"thinking" | b"partial_json" | b"name",
-            ) => Self::Generated,
-            (Frame::Choice, b"delta" | b"message") => Self::Delta,
-            (Frame::Choice, b"text") => Self::Generated,
-            (Frame::Choice, b"finish_reason") => Self::FinishReason,
-            (Frame::Delta, b"content" | b"reasoning" | b"reasoning_content" | b"refusal") => {
-                Self::Generated
-            }
-            (Frame::Delta, b"tool_calls") => Self::ToolCalls,
-            (Frame::Delta, b"function_call") => Self::ToolCall,
-            (Frame::Usage | Frame::MessageUsage, b"prompt_tokens" | b"input_tokens") => {
-                Self::PromptTokens
-            }
-            (Frame::Usage | Frame::MessageUsage, b"completion_tokens" | b"output_tokens") => {
-                Self::CompletionTokens
-            }
-            (Frame::Usage | Frame::MessageUsage, b"cache_read_input_tokens") => Self::CacheRead,
-            (Frame::Usage | Frame::MessageUsage, b"cache_creation_input_tokens") => {
-                Self::CacheCreation
-            }
-            (Frame::Usage, b"total_tokens") => Self::TotalTokens,
-            (Frame::Usage, b"prompt_tokens_details" | b"input_tokens_details") => {
-                Self::UsageDetails
-            }
-            (Frame::UsageDetails, b"cached_tokens") => Self::CachedTokens,
-            (Frame::Error, b"code") => Self::ErrorCode,
-            _ => Self::Unread,
-        }
-    }
-}
-
-/// What Anthropic's `type` says, as far as it matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Event {
-    /// None, or one that says no more than its fields.
-    #[default]
-    Plain,
-    /// Of Anthropic's API.
-    Message,
-    /// A sign of life that is no progress.
-    Ping,
-    /// The end.
-    Stop,
-}
-
-impl Event {
-    fn of(name: &[u8]) -> Self {
-        match name {
-            b"message" | b"message_start" | b"message_delta" => Self::Message,
-            b"ping" => Self::Ping,
-            b"message_stop" => Self::Stop,
-            _ => Self::Plain,
-        }
-    }
-}
-
-/// Longer finish reasons are [`FinishReason::Other`].
-const REASON_BYTES: usize = 16;
+/// Longer texts than this say nothing that we know: no event type is as long.
+const TEXT_BYTES: usize = 24;
 
 /// Reads one answer or chunk. Nothing counts before [`commit`](Self::commit).
 #[derive(Debug, Clone)]
@@ -158,15 +14,22 @@ pub(super) struct ChunkReader {
     slot: Slot,
     /// Containers open inside a value that we do not read.
     skipped: usize,
-    reason: [u8; REASON_BYTES],
-    reason_len: usize,
+    text: [u8; TEXT_BYTES],
+    /// Its length; above `TEXT_BYTES` once it no longer fits.
+    text_len: usize,
     is_object: bool,
     generated: bool,
     usage: Usage,
+    /// Counts by the names of other APIs.
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
     /// Anthropic's counts of prompt tokens that are not among its `input_tokens`.
     cache_read: Option<u64>,
     cache_creation: Option<u64>,
     event: Event,
+    /// A final status of the Responses API, and whether the document is one of its responses.
+    status: Option<FinishReason>,
+    is_response: bool,
     finished: u64,
     finish_reason: Option<FinishReason>,
     error: Option<EngineError>,
@@ -178,14 +41,18 @@ impl ChunkReader {
             frame: Frame::Outside,
             slot: Slot::Document,
             skipped: 0,
-            reason: [0; REASON_BYTES],
-            reason_len: 0,
+            text: [0; TEXT_BYTES],
+            text_len: 0,
             is_object: false,
             generated: false,
             usage: Usage::default(),
+            input_tokens: None,
+            output_tokens: None,
             cache_read: None,
             cache_creation: None,
             event: Event::Plain,
+            status: None,
+            is_response: false,
             finished: 0,
             finish_reason: None,
             error: None,
@@ -204,40 +71,59 @@ impl ChunkReader {
         }
         facts.chunks = facts.chunks.saturating_add(1);
         facts.first_token |= self.generated;
-        facts.done |= self.event == Event::Stop;
-        facts.usage.update(&self.whole_usage());
-        if self.event == Event::Message {
-            let Usage { prompt_tokens, completion_tokens, .. } = facts.usage;
-            let total = prompt_tokens.zip(completion_tokens);
-            facts.usage.total_tokens =
-                total.map(|(prompt, completion)| prompt.saturating_add(completion));
+        let usage = self.whole_usage();
+        facts.usage.update(&usage);
+        if usage.total_tokens.is_none() && usage != Usage::default() {
+            let total = facts.usage.prompt_tokens.zip(facts.usage.completion_tokens);
+            facts.usage.total_tokens = total.map(|(prompt, answer)| prompt.saturating_add(answer));
         }
         facts.finished_choices = facts.finished_choices.saturating_add(self.finished);
         keep_worse(&mut facts.finish_reason, self.finish_reason);
+        let ended = match self.event {
+            Event::ResponseEnd(reason) => Some(self.status.unwrap_or(reason)),
+            _ => self.status.filter(|_| self.is_response),
+        };
+        if ended.is_some() {
+            facts.finished_choices = facts.finished_choices.saturating_add(1);
+            keep_worse(&mut facts.finish_reason, ended);
+        }
+        facts.done |= matches!(self.event, Event::Stop | Event::ResponseEnd(_));
         facts.error = facts.error.or(self.error);
     }
 
     /// The usage with prompt tokens counted as OpenAI does: cached ones included.
     fn whole_usage(&self) -> Usage {
-        let mut usage = self.usage;
-        usage.cached_tokens = usage.cached_tokens.or(self.cache_read);
         let cached = self.cache_read.unwrap_or(0).saturating_add(self.cache_creation.unwrap_or(0));
-        usage.prompt_tokens = usage.prompt_tokens.map(|tokens| tokens.saturating_add(cached));
-        usage
+        let prompt = self.usage.prompt_tokens.or(self.input_tokens);
+        Usage {
+            prompt_tokens: prompt.map(|tokens| tokens.saturating_add(cached)),
+            completion_tokens: self.usage.completion_tokens.or(self.output_tokens),
+            total_tokens: self.usage.total_tokens,
+            cached_tokens: self.usage.cached_tokens.or(self.cache_read),
+        }
     }
 
     fn slot(&self) -> Slot {
-        match self.frame {
-            Frame::Content => Slot::EventBlock,
-            Frame::Choices => Slot::Choice,
-            Frame::ToolCalls => Slot::ToolCall,
-            _ => self.slot,
-        }
+        self.frame.item().unwrap_or(self.slot)
     }
 
     fn finished(&mut self, reason: FinishReason) {
         self.finished = self.finished.saturating_add(1);
         keep_worse(&mut self.finish_reason, Some(reason));
+    }
+
+    fn count(&mut self, count: Count, value: u64) {
+        let field = match count {
+            Count::Prompt => &mut self.usage.prompt_tokens,
+            Count::Completion => &mut self.usage.completion_tokens,
+            Count::Input => &mut self.input_tokens,
+            Count::Output => &mut self.output_tokens,
+            Count::Total => &mut self.usage.total_tokens,
+            Count::Cached => &mut self.usage.cached_tokens,
+            Count::CacheRead => &mut self.cache_read,
+            Count::CacheCreation => &mut self.cache_creation,
+        };
+        *field = Some(value);
     }
 }
 
@@ -248,6 +134,20 @@ fn keep_worse(held: &mut Option<FinishReason>, new: Option<FinishReason>) {
     }
 }
 
+/// A count that is written as a string.
+fn number(text: &[u8]) -> Option<u64> {
+    /// Above it an `f64` no longer knows every whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let text = core::str::from_utf8(text).ok()?;
+    if let Ok(count) = text.parse() {
+        return Some(count);
+    }
+    let float: f64 = text.parse().ok()?;
+    let is_count = float.fract() == 0.0 && (0.0..=EXACT).contains(&float);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just checked")]
+    is_count.then_some(float as u64)
+}
+
 impl Handler for ChunkReader {
     fn key(&mut self, name: &[u8]) {
         if self.skipped == 0 {
@@ -256,7 +156,7 @@ impl Handler for ChunkReader {
     }
 
     fn string_start(&mut self, _at: usize) {
-        self.reason_len = 0;
+        self.text_len = 0;
     }
 
     fn string_piece(&mut self, bytes: &[u8]) {
@@ -264,13 +164,13 @@ impl Handler for ChunkReader {
             return;
         }
         match self.slot() {
-            Slot::Generated | Slot::ToolCall => self.generated = true,
-            Slot::FinishReason | Slot::EventType => {
-                let end = self.reason_len.saturating_add(bytes.len());
-                if let Some(slot) = self.reason.get_mut(self.reason_len..end) {
+            Slot::Generated | Slot::GeneratedItem | Slot::EventDelta => self.generated = true,
+            slot if slot.takes_text() => {
+                let end = self.text_len.saturating_add(bytes.len());
+                if let Some(slot) = self.text.get_mut(self.text_len..end) {
                     slot.copy_from_slice(bytes);
                 }
-                self.reason_len = end;
+                self.text_len = end;
             }
             _ => {}
         }
@@ -280,16 +180,18 @@ impl Handler for ChunkReader {
         if self.skipped > 0 {
             return;
         }
+        let text = self.text.get(..self.text_len).unwrap_or_default();
         match self.slot() {
-            Slot::FinishReason => {
-                let name = self.reason.get(..self.reason_len).unwrap_or_default();
-                self.finished(FinishReason::of(name));
-            }
-            Slot::EventType => {
-                let name = self.reason.get(..self.reason_len).unwrap_or_default();
-                self.event = Event::of(name);
-            }
+            Slot::FinishReason => self.finished(FinishReason::of(text)),
+            Slot::EventType => self.event = Event::of(text),
+            Slot::Status => self.status = status(text),
+            Slot::ObjectKind => self.is_response = text == b"response",
             Slot::Error => self.error = Some(EngineError::default()),
+            Slot::Count(count) => {
+                if let Some(value) = number(text) {
+                    self.count(count, value);
+                }
+            }
             _ => {}
         }
     }
@@ -298,26 +200,15 @@ impl Handler for ChunkReader {
         let Scalar::Number(number) = value else {
             return;
         };
-        let Some(count) = number.as_u64() else {
-            return;
-        };
         if self.skipped > 0 {
             return;
         }
-        let field = match self.slot() {
-            Slot::PromptTokens => &mut self.usage.prompt_tokens,
-            Slot::CompletionTokens => &mut self.usage.completion_tokens,
-            Slot::TotalTokens => &mut self.usage.total_tokens,
-            Slot::CachedTokens => &mut self.usage.cached_tokens,
-            Slot::CacheRead => &mut self.cache_read,
-            Slot::CacheCreation => &mut self.cache_creation,
-            Slot::ErrorCode => {
-                self.error = Some(EngineError { code: Some(count) });
-                return;
-            }
-            _ => return,
-        };
-        *field = Some(count);
+        match (self.slot(), number.as_u64()) {
+            (Slot::Count(count), Some(value)) => self.count(count, value),
+            (Slot::ErrorCode, Some(code)) => self.error = Some(EngineError { code: Some(code) }),
+            (Slot::GeneratedItem, _) => self.generated = true,
+            _ => {}
+        }
     }
 
     fn open(&mut self, container: Container, _at: usize) {
@@ -326,40 +217,21 @@ impl Handler for ChunkReader {
             return;
         }
         let slot = self.slot();
-        self.frame = match (slot, container) {
-            (Slot::Document, Container::Object) => {
-                self.is_object = true;
-                Frame::Root
-            }
-            (Slot::Choices, Container::Array) => Frame::Choices,
-            (Slot::Choice, Container::Object) => Frame::Choice,
-            (Slot::Delta, Container::Object) => Frame::Delta,
-            (Slot::ToolCalls, Container::Array) => Frame::ToolCalls,
-            (Slot::Usage, Container::Object) if self.frame == Frame::Message => Frame::MessageUsage,
-            (Slot::Usage, Container::Object) => Frame::Usage,
-            (Slot::Message, Container::Object) => Frame::Message,
-            (Slot::EventDelta, Container::Object) => Frame::EventDelta,
-            (Slot::Content, Container::Array) => Frame::Content,
-            (Slot::EventBlock, Container::Object) if self.frame == Frame::Content => {
-                Frame::ContentBlock
-            }
-            (Slot::EventBlock, Container::Object) => Frame::EventBlock,
-            (Slot::UsageDetails, Container::Object) => Frame::UsageDetails,
-            (Slot::Error, Container::Object) => {
-                self.error = Some(EngineError::default());
-                Frame::Error
-            }
-            _ => {
-                match slot {
-                    Slot::ToolCall => self.generated = true,
-                    Slot::FinishReason => self.finished(FinishReason::Other),
-                    _ => {}
-                }
-                self.skipped = 1;
-                return;
-            }
-        };
         self.slot = Slot::Unread;
+        if slot == Slot::Error {
+            self.error = Some(EngineError::default());
+        }
+        if let Some(frame) = self.frame.enter(slot, container) {
+            self.is_object |= slot == Slot::Document;
+            self.frame = frame;
+            return;
+        }
+        match slot {
+            Slot::GeneratedItem => self.generated = true,
+            Slot::FinishReason => self.finished(FinishReason::Other),
+            _ => {}
+        }
+        self.skipped = 1;
     }
 
     fn close(&mut self, _container: Container, _end: usize) {

@@ -7,7 +7,7 @@ pub struct Usage {
     pub prompt_tokens: Option<u64>,
     /// Tokens generated.
     pub completion_tokens: Option<u64>,
-    /// Both together.
+    /// Both together; their sum if the engine does not say.
     pub total_tokens: Option<u64>,
     /// Prompt tokens taken from the prefix cache. vLLM reports them only under
     /// `--enable-prompt-tokens-details`, and in a stream only in the last chunk.
@@ -28,17 +28,17 @@ impl Usage {
 /// Why a choice ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
-    /// `stop`; Anthropic's `end_turn` and `stop_sequence`
+    /// `stop`; Anthropic's `end_turn` and `stop_sequence`; a response's `completed`
     Stop,
-    /// `length`; Anthropic's `max_tokens`
+    /// `length`; Anthropic's `max_tokens`; a response's `incomplete`
     Length,
     /// `tool_calls` or `function_call`; Anthropic's `tool_use`
     ToolCalls,
     /// `content_filter`
     ContentFilter,
-    /// `abort`: the engine gave the request up.
+    /// `abort`: the engine gave the request up; a response's `cancelled`.
     Abort,
-    /// `error`: the engine failed.
+    /// `error`: the engine failed; a response's `failed`.
     Error,
     /// Any other.
     Other,
@@ -90,6 +90,7 @@ pub struct ResponseFacts {
     pub finish_reason: Option<FinishReason>,
     /// The first error reported.
     pub error: Option<EngineError>,
-    /// `[DONE]`, or Anthropic's `message_stop`, has come.
+    /// `[DONE]`, Anthropic's `message_stop`, or the last event of a response (`response.completed` and its like) has
+    /// come.
     pub done: bool,
 }

@@ -10,12 +10,12 @@
 //!
 //! [`model_name`] is the one that changes bytes: it gives the client's model name back.
 //!
-//! [`sse`] knows no API. OpenAI's chat and completions and Anthropic's messages are read by `chunk`; another API's
-//! stream needs an [`EventSink`](sse::EventSink) of its own that fills the same [`ResponseFacts`].
+//! [`sse`] knows no API; `fields` says which fields of which API `chunk` reads.
 
 mod chunk;
 mod events;
 pub mod facts;
+mod fields;
 pub mod model_name;
 pub mod outcome;
 pub mod reader;

@@ -6,9 +6,12 @@ use super::{
 /// A response captured from a real vLLM.
 macro_rules! fixture {
     ($name:literal) => {
-        include_bytes!(concat!("fixtures/", $name)).as_slice()
+        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/response/fixtures/", $name))
+            .as_slice()
     };
 }
+
+mod apis;
 
 fn stream_reader() -> ResponseReader {
     let reader = ResponseReader::for_headers(200, Some(b"text/event-stream; charset=utf-8"), None);
@@ -81,67 +84,6 @@ crate::tests! {
                 assert!(facts.first_token && facts.done && facts.error.is_none(), "{name}");
                 assert_eq!(report.outcome, Outcome::Completed, "{name}");
             }
-        }
-    }
-
-    fn anthropic_stream() {
-        let bytes = fixture!("sse_messages.txt");
-        let report = stream(bytes);
-        let facts = report.facts;
-        // The last event's input tokens leave the cached ones out.
-        assert_eq!(facts.usage, usage(153, 6, 128));
-        assert_eq!(facts.finish_reason, Some(FinishReason::Length));
-        assert_eq!((facts.chunks, facts.comments, facts.bad_chunks), (11, 0, 0));
-        assert!(facts.first_token && facts.done && facts.error.is_none());
-        assert_eq!(report.outcome, Outcome::Completed);
-        // Broken off before `message_stop`, or before the stop reason.
-        let text = std::str::from_utf8(bytes).unwrap();
-        let before = |mark: &str| &bytes[..text.find(mark).unwrap()];
-        for (mark, missing) in [
-            ("event: message_stop", Truncation::Done),
-            ("event: message_delta", Truncation::FinishReason),
-        ] {
-            let report = stream(before(mark));
-            assert_eq!(report.outcome, Outcome::Truncated(missing), "{mark}");
-        }
-        // The first event is no token, but tells how long the prompt is.
-        let report = stream(before("event: content_block_start"));
-        assert!(!report.facts.first_token);
-        assert_eq!(report.facts.usage, usage(153, 0, None));
-    }
-
-    fn anthropic_document() {
-        let report = document(200, fixture!("messages.json"));
-        assert_eq!(report.facts.usage, usage(153, 6, 128));
-        assert_eq!(report.facts.finish_reason, Some(FinishReason::Length));
-        assert_eq!(report.facts.finished_choices, 1);
-        assert!(report.facts.first_token);
-        assert_eq!(report.outcome, Outcome::Completed);
-    }
-
-    fn anthropic_events_of_every_kind() {
-        for (event, first_token, comments, error) in [
-            (r#"{"type":"ping"}"#, false, 1, false),
-            (r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#, false, 0, false),
-            (r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}"#, true, 0, false),
-            (r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}"#, true, 0, false),
-            (r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{"}}"#, true, 0, false),
-            (r#"{"type":"error","error":{"type":"api_error","message":"m"}}"#, false, 0, true),
-        ] {
-            let facts = stream(format!("event: x\ndata: {event}\n\n").as_bytes()).facts;
-            assert_eq!(facts.first_token, first_token, "{event}");
-            assert_eq!(facts.comments, comments, "{event}");
-            assert_eq!(facts.error.is_some(), error, "{event}");
-        }
-        for (reason, expected) in [
-            ("end_turn", FinishReason::Stop),
-            ("stop_sequence", FinishReason::Stop),
-            ("max_tokens", FinishReason::Length),
-            ("tool_use", FinishReason::ToolCalls),
-        ] {
-            let event = format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}"}}}}"#);
-            let facts = stream(format!("data: {event}\n\n").as_bytes()).facts;
-            assert_eq!(facts.finish_reason, Some(expected), "{reason}");
         }
     }
 
@@ -336,6 +278,8 @@ crate::tests! {
             (fixture!("chat.json"), usage(153, 8, 128), FinishReason::Length),
             (fixture!("chat_tool_named.json"), usage(225, 64, 0), FinishReason::Length),
             (fixture!("completion.json"), usage(1, 8, 0), FinishReason::Length),
+            (fixture!("responses.json"), usage(177, 6, 160), FinishReason::Length),
+            (fixture!("generate.json"), usage(80, 4, 0), FinishReason::Length),
         ] {
             let report = document(200, bytes);
             assert_eq!(report.facts.usage, expected);
