@@ -11,7 +11,7 @@ use warmroute_core::exchange::{
     Env, Exchange, Forward, Headers, RequestHead, ResponseEdit, ResponseHead, Splice, Step,
     is_internal,
 };
-use warmroute_core::request::LocalReply;
+use warmroute_core::request::{LocalReply, Splice, spliced};
 use warmroute_core::response::End;
 
 const ATTEMPTS: &str = "x-envoy-attempt-count";
@@ -272,19 +272,12 @@ fn change_request(forward: &Forward) {
     }
 }
 
-/// The whole body is held back in Envoy: its parts are replaced, all else goes as it was sent.
+/// The whole body is held back in Envoy: a few bytes of it are replaced, all else goes as it was sent.
 fn splice_body(splices: &[Splice]) {
     let body = host::buffer(BufferType::HttpRequestBody, 0, usize::MAX >> 1);
-    let added: usize = splices.iter().map(|splice| splice.with.len()).sum();
-    let mut changed = Vec::with_capacity(body.len().saturating_add(added));
-    let mut at = 0;
-    for splice in splices {
-        changed.extend_from_slice(body.get(at..splice.start).unwrap_or_default());
-        changed.extend_from_slice(&splice.with);
-        at = splice.end;
+    if let Some(changed) = spliced(&body, &mut splices.to_vec()) {
+        host::set_buffer(BufferType::HttpRequestBody, body.len(), &changed);
     }
-    changed.extend_from_slice(body.get(at..).unwrap_or_default());
-    host::set_buffer(BufferType::HttpRequestBody, body.len(), &changed);
 }
 
 fn change_response(edit: &ResponseEdit) {

@@ -32,7 +32,7 @@ pub use internal_headers::{DESTINATION, is_internal};
 pub use record::{Cause, Record};
 pub use request_head::RequestHead;
 pub use response::{ResponseEdit, ResponseHead};
-pub use step::{Forward, Splice, Step};
+pub use step::{Forward, Step};
 
 use crate::config::PluginConfig;
 use crate::request::{BodyScan, Scratch};

@@ -2,7 +2,7 @@
 
 use super::plan::{CLUSTER, Plan, plan};
 use super::{
-    Cause, DESTINATION, Env, Exchange, Forward, Phase, RequestHead, Splice, Step, prompt, refusal,
+    Cause, DESTINATION, Env, Exchange, Forward, Phase, RequestHead, Step, prompt, refusal,
 };
 use crate::config::FailureMode;
 use crate::request::{BodyScan, LocalReply, RequestFacts, Scratch};
@@ -113,15 +113,7 @@ impl Exchange {
         env.vm.refresh(env.store);
         let policy = Rc::clone(env.vm.follower().replica.policy.current());
         let model = facts.map_or("", RequestFacts::model_name);
-        let opening = || {
-            facts.map_or(0, |facts| {
-                let mut d = Vec::new();
-                crate::request::visit_prompt(facts, 0, 4096, &mut |p: &[u8]| {
-                    d.extend_from_slice(p)
-                });
-                xxhash_rust::xxh3::xxh3_64(&d)
-            })
-        };
+        let opening = || facts.map_or(0, RequestFacts::conversation_key);
         let plan = match plan(&policy, &mut self.head, model, opening, env.random) {
             Ok(plan) => plan,
             Err(no_plan) => {
@@ -194,24 +186,13 @@ impl Exchange {
         if let Some(facts) = facts
             && plan.target != plan.model
         {
-            forward.splices = rename(facts, &plan.target);
+            forward.splices = facts.model_splices(&plan.target);
             // What comes back compressed could not be renamed back.
             forward.remove_headers.push("accept-encoding".into());
             self.renamed = Some((plan.target, plan.model));
         }
         Step::Forward(Box::new(forward))
     }
-}
-
-/// The body with another model name.
-fn rename(facts: &RequestFacts, target: &str) -> Vec<Splice> {
-    let name = serde_json::Value::from(target).to_string().into_bytes();
-    let splice = |range: core::ops::Range<usize>| Splice {
-        start: range.start,
-        end: range.end,
-        with: name.clone(),
-    };
-    facts.model_spans().iter().map(|span| splice(span.range())).collect()
 }
 
 fn recycle(env: &mut Env<'_>, mut scratch: Scratch) {

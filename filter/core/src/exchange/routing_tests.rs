@@ -3,6 +3,7 @@
 use super::tests::{Host, head_with};
 use super::*;
 use crate::replica::tests::record as endpoint_record;
+use crate::request::spliced;
 use warmroute_shared_state::endpoint::EndpointRecord;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::routing::{
@@ -163,10 +164,8 @@ crate::tests! {
         let (mut exchange, forward, n) = (0..50).find_map(|n| in_a(&mut host, n)).unwrap();
         assert_eq!(header(&forward, "x-gateway-base-model-name"), Some("base"));
         assert_eq!(header(&forward, "x-gateway-model-name"), Some("lora"));
-        let mut body = chat("lora", &format!("hello {n}"));
-        for splice in forward.splices.iter().rev() {
-            body.splice(splice.start..splice.end, splice.with.iter().copied());
-        }
+        let body = chat("lora", &format!("hello {n}"));
+        let body = spliced(&body, &mut forward.splices.clone()).unwrap();
         assert_eq!(body, chat("lora-v1", &format!("hello {n}")));
         let head = ResponseHead {
             status: 200,

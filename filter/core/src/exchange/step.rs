@@ -1,7 +1,7 @@
 //! What the host is to do with a request.
 
 use super::DESTINATION;
-use crate::request::LocalReply;
+use crate::request::{LocalReply, Splice};
 
 /// What the host is to do with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Forward {
     pub set_headers: Vec<(String, String)>,
     /// Headers to add to those of the same name.
     pub add_headers: Vec<(String, String)>,
-    /// Parts of the body to replace, in their order and apart.
+    /// Parts of the body to replace.
     pub splices: Vec<Splice>,
 }
 
@@ -42,15 +42,4 @@ impl Forward {
             .find(|(name, _)| name == DESTINATION)
             .map(|(_, value)| value.as_str())
     }
-}
-
-/// A part of a body and what takes its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Splice {
-    /// First byte that goes.
-    pub start: usize,
-    /// First byte behind it; `start` if nothing goes.
-    pub end: usize,
-    /// What comes instead.
-    pub with: Vec<u8>,
 }
