@@ -4,6 +4,7 @@
 
 use crate::config::file_discovery::EndpointSpec;
 use crate::metrics::Census;
+use crate::metrics::pools::{self, Member, PoolFigures};
 use crate::scrape::health::Health;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -71,6 +72,13 @@ impl Entry {
             "age_ms": age.and_then(|age| u64::try_from(age).ok()),
             "block_tokens": health.map(Health::block_tokens),
             "kv_blocks": health.map(Health::kv_blocks),
+            "adapters": health.and_then(|health| health.signals().adapters.as_ref()).map(|adapters| json!({
+                "active": adapters.active, "waiting": adapters.waiting, "max": adapters.max,
+            })),
+            "attributes": health.map(|health| {
+                let attributes = health.signals().attributes.iter();
+                attributes.map(|(key, value)| (key.clone(), json!(value))).collect::<serde_json::Map<_, _>>()
+            }),
             "generation": health.map(|h| format!("{:016x}", h.generation())),
             "labels": self.spec.labels,
         })
@@ -81,6 +89,7 @@ impl Entry {
 #[derive(Debug, Default)]
 pub struct Board {
     entries: Mutex<BTreeMap<EndpointId, Entry>>,
+    pools: Mutex<Vec<String>>,
 }
 
 impl Board {
@@ -95,6 +104,37 @@ impl Board {
         let mut entries: Vec<Entry> = self.lock().values().cloned().collect();
         entries.sort_by_key(|entry| entry.spec.full_name());
         entries
+    }
+
+    /// These pools exist. An endpoint that names no pool is in the first.
+    pub fn set_pools(&self, pools: Vec<String>) {
+        *self.pools.lock().unwrap_or_else(PoisonError::into_inner) = pools;
+    }
+
+    /// What the endpoints of each pool say together.
+    #[must_use]
+    pub fn pools(&self) -> Vec<PoolFigures> {
+        let names = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut members: BTreeMap<String, Vec<Member<'_>>> =
+            names.iter().map(|name| (name.clone(), Vec::new())).collect();
+        let entries = self.lock();
+        for entry in entries.values() {
+            let health = entry.health.as_ref();
+            let member = Member {
+                namespace: &entry.spec.namespace,
+                name: &entry.spec.name,
+                ready: health.and_then(Health::availability) == Some(Availability::Ready),
+                load: health.and_then(Health::measured).map(|m| m.load).unwrap_or_default(),
+            };
+            let own = &entry.spec.pools;
+            let of = if own.is_empty() { names.get(..1).unwrap_or_default() } else { own };
+            for pool in of {
+                if let Some(members) = members.get_mut(pool) {
+                    members.push(member);
+                }
+            }
+        }
+        pools::figures(&members)
     }
 
     /// Counts by state, and of signals that ready endpoints lack.

@@ -88,8 +88,12 @@ struct Scraper {
 
 impl Scraper {
     /// From now on it follows this plan.
-    fn follow(&self, plan: ScrapePlan) {
-        self.plan.send_if_modified(|known| std::mem::replace(known, plan.clone()) != plan);
+    fn follow(&self, plan: &ScrapePlan) {
+        self.plan.send_if_modified(|known| {
+            let is_new = known != plan;
+            known.clone_from(plan);
+            is_new
+        });
     }
 }
 
@@ -113,6 +117,7 @@ impl Fleet {
     pub fn new(settings: Settings, shared: Arc<Shared>) -> std::io::Result<Self> {
         let (report_to, reports) = mpsc::channel(REPORT_QUEUE);
         let membership = Membership::new(settings.settle, settings.linger);
+        shared.board.set_pools(vec![settings.pool.clone()]);
         let kv_events = KvEvents::start(Arc::clone(&shared))?;
         let (plans, scrapers) = (ScrapePlans::default(), HashMap::new());
         Ok(Self { settings, shared, membership, plans, scrapers, reports, report_to, kv_events })
@@ -216,7 +221,7 @@ impl Fleet {
                 Step::Relabel(spec) => {
                     let id = spec.id();
                     if let Some(scraper) = self.scrapers.get(&id) {
-                        scraper.follow(self.plans.of(&spec.labels));
+                        scraper.follow(&self.plans.of(&spec.labels));
                     }
                     if let Some(entry) = self.shared.board.lock().get_mut(&id) {
                         entry.spec = spec;

@@ -4,16 +4,21 @@
 //! configuration.
 
 mod kv_events;
+mod llm_d;
+pub mod pools;
 
 pub use kv_events::KvEventMetrics;
 
 use crate::scrape::health::Outcome;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use llm_d::LlmdMetrics;
+use pools::PoolFigures;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use std::sync::Arc;
 
 /// How a scrape ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -72,6 +77,19 @@ pub struct Census {
     pub no_kv_usage: u32,
 }
 
+/// What is only known at the moment at which the metrics are read.
+#[derive(Debug, Clone, Default)]
+pub struct Moment {
+    /// Endpoints by state.
+    pub census: Census,
+    /// Figures of pools.
+    pub pools: Vec<PoolFigures>,
+    /// Number of the stream's last operation.
+    pub seq: u64,
+    /// Age of the configuration in force.
+    pub config_age_seconds: u64,
+}
+
 /// All metrics.
 pub struct Metrics {
     registry: Registry,
@@ -90,6 +108,7 @@ pub struct Metrics {
     stream_answers: Family<ResultLabels, Counter>,
     /// Of KV events.
     pub kv_events: KvEventMetrics,
+    llm_d: Arc<LlmdMetrics>,
 }
 
 impl Default for Metrics {
@@ -102,6 +121,7 @@ impl Metrics {
     /// All at zero.
     #[must_use]
     pub fn new() -> Self {
+        let llm_d = Arc::new(LlmdMetrics::default());
         let mut metrics = Self {
             registry: Registry::with_prefix("warmroute_agent"),
             endpoints: Family::default(),
@@ -115,7 +135,8 @@ impl Metrics {
             host_writes: Family::default(),
             stream_readers: Gauge::default(),
             stream_answers: Family::default(),
-            kv_events: KvEventMetrics::default(),
+            kv_events: KvEventMetrics::new(Arc::clone(&llm_d)),
+            llm_d,
         };
         metrics.register();
         metrics
@@ -188,6 +209,11 @@ impl Metrics {
             Outcome::Refused => ScrapeResult::refused,
             Outcome::Untried => ScrapeResult::untried,
         };
+        match outcome {
+            Outcome::Read(reading) if reading.is_whole => {}
+            Outcome::Read(_) => self.llm_d.signal_missing(),
+            _ => self.llm_d.poll_failed(),
+        }
         let labels = ScrapeLabels { endpoint: name.to_owned(), result };
         self.scrapes.get_or_create(&labels).inc();
         self.scrape_seconds.observe(seconds);
@@ -218,16 +244,12 @@ impl Metrics {
         self.stream_answers.get_or_create(&ResultLabels { result }).inc();
     }
 
-    /// The exposition, with what is only known at this moment.
+    /// The exposition at this moment.
     ///
     /// # Errors
     /// If the text could not be written, which a string does not do.
-    pub fn encode(
-        &self,
-        census: Census,
-        seq: u64,
-        config_age_seconds: u64,
-    ) -> Result<String, std::fmt::Error> {
+    pub fn encode(&self, moment: &Moment) -> Result<String, std::fmt::Error> {
+        let Moment { census, pools, seq, config_age_seconds } = moment;
         for (state, count) in
             [("pending", census.pending), ("ready", census.ready), ("out", census.out)]
         {
@@ -240,10 +262,12 @@ impl Metrics {
         ] {
             self.missing_signals.get_or_create(&SignalLabels { signal }).set(count.into());
         }
-        self.stream_seq.set(i64::try_from(seq).unwrap_or(i64::MAX));
-        self.config_age_seconds.set(i64::try_from(config_age_seconds).unwrap_or(i64::MAX));
+        self.stream_seq.set(i64::try_from(*seq).unwrap_or(i64::MAX));
+        self.config_age_seconds.set(i64::try_from(*config_age_seconds).unwrap_or(i64::MAX));
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        text::encode_registry(&mut text, &self.registry)?;
+        self.llm_d.encode(pools, &mut text)?;
+        text::encode_eof(&mut text)?;
         Ok(text)
     }
 }
@@ -258,20 +282,23 @@ mod tests {
         metrics.scraped("default/a", &Outcome::Refused, 0.001);
         metrics.scraped("default/b", &Outcome::NoAnswer, 0.001);
         let census = Census { ready: 1, out: 1, no_kv_usage: 1, ..Census::default() };
-        let text = metrics.encode(census, 7, 3).unwrap();
+        let moment = Moment { census, seq: 7, config_age_seconds: 3, ..Moment::default() };
+        let text = metrics.encode(&moment).unwrap();
+        assert!(text.ends_with("\n# EOF\n"));
         for line in [
             "warmroute_agent_scrapes_total{endpoint=\"default/a\",result=\"refused\"} 1",
             "warmroute_agent_endpoints{state=\"out\"} 1",
             "warmroute_agent_endpoints_without_signal{signal=\"kv_usage\"} 1",
             "warmroute_agent_stream_seq 7",
             "warmroute_agent_config_age_seconds 3",
+            "llm_d_epp_datalayer_poll_errors_total{source_type=\"metrics-data-source\"} 2",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
         metrics.scraped("default/a", &Outcome::Untried, 0.001);
         metrics.scraped("default/a", &Outcome::Unreadable, 0.001);
         metrics.forget("default/a");
-        let text = metrics.encode(census, 7, 3).unwrap();
+        let text = metrics.encode(&moment).unwrap();
         assert!(!text.contains("default/a") && text.contains("default/b"));
     }
 }

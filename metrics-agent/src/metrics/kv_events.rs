@@ -1,5 +1,6 @@
 //! Metrics of KV events, by endpoint.
 
+use super::llm_d::{KvFault, LlmdMetrics};
 use crate::kv_events::tally::{self, Tally};
 use crate::kv_index::Index;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -7,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,9 +46,15 @@ pub struct KvEventMetrics {
     remembered: Family<EndpointLabels, Gauge>,
     precise: Family<EndpointLabels, Gauge>,
     last_batch: Family<EndpointLabels, Gauge<f64, AtomicU64>>,
+    llm_d: Arc<LlmdMetrics>,
 }
 
 impl KvEventMetrics {
+    /// All at zero; what llm-d counts too is counted there.
+    pub(super) fn new(llm_d: Arc<LlmdMetrics>) -> Self {
+        Self { llm_d, ..Self::default() }
+    }
+
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "kv_batches",
@@ -107,6 +115,16 @@ impl KvEventMetrics {
     /// Adds what was counted of an endpoint.
     pub fn add(&self, endpoint: &str, tally: &Tally) {
         for (family, label, count) in tally.counts() {
+            match (family, label) {
+                (tally::Family::Batches, _) => self.llm_d.kv_messages(endpoint, count),
+                (tally::Family::Stream, "unreachable") => {
+                    self.llm_d.kv_fault(endpoint, KvFault::Connect, count);
+                }
+                (tally::Family::Stream, "malformed") => {
+                    self.llm_d.kv_fault(endpoint, KvFault::Receive, count);
+                }
+                _ => {}
+            }
             let endpoint = endpoint.to_owned();
             match family {
                 tally::Family::Batches => self
@@ -134,6 +152,9 @@ impl KvEventMetrics {
     /// Sets what an endpoint holds now, what else is remembered of it, and whether that is precise.
     pub fn set(&self, endpoint: &str, index: &Index, precise: bool, last_batch: Option<f64>) {
         let labels = EndpointLabels { endpoint: endpoint.to_owned() };
+        if self.precise.get(&labels).is_none() {
+            self.llm_d.kv_followed();
+        }
         for (family, blocks) in
             [(&self.held, index.blocks()), (&self.remembered, index.remembered())]
         {
@@ -166,7 +187,9 @@ impl KvEventMetrics {
         let labels = EndpointLabels { endpoint: endpoint.to_owned() };
         self.held.remove(&labels);
         self.remembered.remove(&labels);
-        self.precise.remove(&labels);
+        if self.precise.remove(&labels) {
+            self.llm_d.kv_forgotten(endpoint);
+        }
         self.last_batch.remove(&labels);
     }
 }

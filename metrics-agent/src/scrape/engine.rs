@@ -57,6 +57,8 @@ pub struct Reading {
     pub kv_blocks: Option<u32>,
     /// When the engine started.
     pub start: Option<StartTime>,
+    /// Every signal of load that the engine should tell is there.
+    pub is_whole: bool,
 }
 
 /// Reads an exposition. `None` if there is nothing of this engine in it (blank, cut, not its page).
@@ -151,12 +153,17 @@ impl<'a> Found<'a> {
     fn reading(&self) -> Reading {
         let process = self.process_start.and_then(millis).map(StartTime::Process);
         let usage = self.usage.iter().find(|series| series.count > 0);
+        let load = Load {
+            waiting: self.waiting.sum(),
+            running: self.running.sum(),
+            kv_usage: usage.and_then(Series::mean_share),
+        };
+        let Mapping { waiting, running, kv_usage, .. } = self.mapping;
         Reading {
-            load: Load {
-                waiting: self.waiting.sum(),
-                running: self.running.sum(),
-                kv_usage: usage.and_then(Series::mean_share),
-            },
+            is_whole: (waiting.is_none() || load.waiting.is_some())
+                && (running.is_none() || load.running.is_some())
+                && (kv_usage.is_empty() || load.kv_usage.is_some()),
+            load,
             signals: Signals {
                 adapters: self.adapters.and_then(|(_, labels)| adapters(labels)),
                 attributes: self.attributes(),

@@ -202,6 +202,7 @@ mod tests {
             block_tokens: Some(16),
             kv_blocks: Some(100),
             start: Some(StartTime::Process(start)),
+            is_whole: true,
         })
     }
 

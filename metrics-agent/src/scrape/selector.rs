@@ -170,7 +170,8 @@ mod tests {
         let labels = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>()
         };
-        let cases: [(&str, &str, &[(&str, &str)]); 9] = [
+        type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+        let cases: [Case<'_>; 9] = [
             ("vllm:num_requests_waiting", "vllm:num_requests_waiting", &[]),
             (" m ", "m", &[]),
             ("m{}", "m", &[]),

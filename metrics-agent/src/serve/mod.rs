@@ -7,6 +7,7 @@ pub mod stream;
 pub mod xds;
 
 use crate::fleet::Shared;
+use crate::metrics::Moment;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -59,9 +60,13 @@ async fn ready(State(server): State<Server>) -> Response {
 
 async fn metrics(State(server): State<Server>) -> Response {
     let shared = &server.shared;
-    let seq = shared.publisher.position().seq;
-    let age = shared.config_age(Instant::now()).as_secs();
-    match shared.metrics.encode(shared.board.census(), seq, age) {
+    let moment = Moment {
+        census: shared.board.census(),
+        pools: shared.board.pools(),
+        seq: shared.publisher.position().seq,
+        config_age_seconds: shared.config_age(Instant::now()).as_secs(),
+    };
+    match shared.metrics.encode(&moment) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()

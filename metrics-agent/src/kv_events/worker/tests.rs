@@ -116,7 +116,7 @@ impl Bench {
     }
 
     fn metrics(&self) -> String {
-        self.shared.metrics.encode(crate::metrics::Census::default(), 0, 0).unwrap()
+        self.shared.metrics.encode(&crate::metrics::Moment::default()).unwrap()
     }
 }
 

@@ -150,6 +150,7 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\",model=\"m\"} 500
         assert_eq!(reading.load, load, "{name}");
         assert_eq!((reading.block_tokens, reading.kv_blocks), (Some(64), Some(500)), "{name}");
         assert_eq!(reading.signals, Signals::default(), "{name}");
+        assert!(reading.is_whole, "{name}");
     }
     let triton = "\
 nv_inference_pending_request_count{model=\"a\",version=\"1\"} 1
@@ -158,6 +159,9 @@ nv_inference_exec_count{model=\"a\",version=\"1\"} 4
 ";
     let load = Load { waiting: Some(3.0), running: Some(4.0), kv_usage: None };
     assert_eq!(engine("triton", triton).load, load);
+    assert!(engine("triton", triton).is_whole, "it has no KV usage to tell");
+    let without = vllm("vllm:num_requests_waiting 1\nvllm:num_requests_running 1\n").unwrap();
+    assert!(!without.is_whole);
 }
 
 #[test]
