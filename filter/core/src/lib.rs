@@ -23,6 +23,7 @@ pub mod request;
 pub mod response;
 pub mod routing;
 pub mod scheduling;
+pub mod telemetry;
 pub mod vm;
 
 /// Marks a unit test that runs natively and, compiled to wasm32, under Node.

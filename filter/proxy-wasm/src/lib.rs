@@ -11,6 +11,7 @@
 mod faults;
 mod host;
 mod metrics;
+mod request_stats;
 mod root;
 mod runtime;
 mod stream;

@@ -2,6 +2,7 @@
 
 use crate::host::{self, HostStore};
 use crate::metrics::Metrics;
+use crate::request_stats::RequestStats;
 use crate::watchdog::Watchdog;
 use proxy_wasm::hostcalls;
 use std::cell::Cell;
@@ -31,6 +32,7 @@ pub(crate) struct Poll {
 pub(crate) struct Runtime {
     pub(crate) vm: VmState,
     pub(crate) metrics: Metrics,
+    pub(crate) request_stats: RequestStats,
     pub(crate) watchdog: Watchdog,
     /// The root context that was configured last.
     newest_root: u32,
@@ -91,6 +93,7 @@ impl Runtime {
         Self {
             vm,
             metrics: Metrics::define(),
+            request_stats: RequestStats::default(),
             watchdog: Watchdog::default(),
             newest_root: 0,
             ticker: 0,

@@ -1,5 +1,6 @@
 //! One HTTP stream: callbacks to events of its exchange, steps to host calls.
 
+use crate::request_stats::RequestStats;
 use crate::runtime;
 use crate::{faults, host};
 use proxy_wasm::traits::{Context, HttpContext};
@@ -8,11 +9,12 @@ use std::rc::Rc;
 use warmroute_core::config::PluginConfig;
 use warmroute_core::debug;
 use warmroute_core::exchange::{
-    Env, Exchange, Forward, Headers, RequestHead, ResponseEdit, ResponseHead, Splice, Step,
+    Env, Exchange, Forward, Headers, Record, RequestHead, ResponseEdit, ResponseHead, Splice, Step,
     is_internal,
 };
 use warmroute_core::request::{LocalReply, Splice, spliced};
 use warmroute_core::response::End;
+use warmroute_core::telemetry::{Labels, Phase, counter};
 
 const ATTEMPTS: &str = "x-envoy-attempt-count";
 
@@ -35,6 +37,8 @@ pub(crate) struct Stream {
     replied: bool,
     late: Option<Box<LateReply>>,
     recorded: bool,
+    /// Labels of its metrics, once it was sent on.
+    labels: Option<Labels>,
 }
 
 impl Stream {
@@ -46,6 +50,7 @@ impl Stream {
             replied: false,
             late: None,
             recorded: false,
+            labels: None,
         }
     }
 
@@ -60,10 +65,13 @@ impl Stream {
             Some(Step::Pause) => Action::Pause,
             Some(Step::Forward(forward)) => {
                 let record = self.exchange.record();
+                let labels = record.labels();
                 runtime::with(|runtime| {
                     runtime.metrics.forwarded(record.reason);
                     runtime.metrics.prompt(record.prompt_source);
+                    count_start(&mut runtime.request_stats, record, &labels);
                 });
+                self.labels = Some(labels);
                 change_request(&forward);
                 Action::Continue
             }
@@ -132,8 +140,16 @@ impl Stream {
     fn write_record(&mut self) {
         if !self.recorded {
             self.recorded = true;
-            for (name, value) in self.exchange.record().fields() {
+            let record = self.exchange.record();
+            for (name, value) in record.fields() {
                 host::set_property(&format!("warmroute.{name}"), value.as_bytes());
+            }
+            let started = self.labels.is_some();
+            // Neither sent on nor refused: the filter's own page.
+            if started || record.cause.is_some() {
+                let labels = self.labels.take().unwrap_or_else(|| record.labels());
+                let phase = Phase::Ended { started };
+                runtime::with(|runtime| runtime.request_stats.observe(record, &labels, phase));
             }
         }
     }
@@ -252,6 +268,31 @@ impl HttpContext for Stream {
         self.event(|exchange, env| exchange.on_done(env, client_gone));
         self.write_record();
     }
+}
+
+fn count_start(stats: &mut RequestStats, record: &Record, labels: &Labels) {
+    stats.observe(record, labels, Phase::Started);
+    let target = labels.target_model.as_str();
+    if let Some(rewrite) = &record.rewritten_by {
+        let all = [
+            ("model_rewrite_name", rewrite.as_str()),
+            ("model_name", &labels.model),
+            ("target_model", target),
+        ];
+        stats.count(counter::REWRITES, &all);
+    }
+    let name = record.endpoint_name.as_deref().unwrap_or_default();
+    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+    let port = record.endpoint.as_deref().and_then(|address| address.rsplit_once(':'));
+    let status = if record.endpoint.is_some() { "success" } else { "failure" };
+    let all = [
+        ("status", status),
+        ("target_model_name", target),
+        ("endpoint_name", name),
+        ("namespace", namespace),
+        ("port", port.map_or("", |(_, port)| port)),
+    ];
+    stats.count(counter::ATTEMPTS, &all);
 }
 
 /// Changes a request on its way out.

@@ -2,6 +2,8 @@
 
 use super::plan::Plan;
 use crate::response::{Outcome, ResponseReport, Usage};
+use crate::routing::DEFAULT_FAIRNESS_ID;
+use crate::telemetry::Labels;
 use crate::vm::{Routed, VmState};
 use warmroute_shared_state::policy::Policy;
 
@@ -44,8 +46,18 @@ pub struct Record {
     pub fairness_id: Option<String>,
     /// Priority.
     pub priority: i32,
+    /// `InferenceModelRewrite` that chose the target model.
+    pub rewritten_by: Option<String>,
+    /// Status that the client got, as far as the filter knows; 0 if none.
+    pub status: u16,
+    /// Bytes of the request's body.
+    pub request_bytes: u64,
+    /// Bytes of the response's body, as the engine sent it.
+    pub response_bytes: u64,
     /// `ip:port` of the endpoint that is charged.
     pub endpoint: Option<String>,
+    /// `namespace/name` of it.
+    pub endpoint_name: Option<String>,
     /// Why it was picked.
     pub reason: Option<&'static str>,
     /// Prompt tokens that it was believed to hold.
@@ -70,6 +82,7 @@ impl Record {
         self.pool = plan.pool.and_then(|pool| policy.pools.get(pool)).map(|pool| pool.name.clone());
         self.fairness_id.clone_from(&plan.control.fairness_id);
         self.priority = plan.priority;
+        self.rewritten_by.clone_from(&plan.rewritten_by);
     }
 
     pub(super) fn picked(&mut self, vm: &VmState, routed: &Routed) {
@@ -89,6 +102,7 @@ impl Record {
     fn charged(&mut self, vm: &VmState, routed: &Routed) {
         let endpoint = vm.follower().replica.roster.get(routed.endpoint());
         self.endpoint = endpoint.map(|endpoint| endpoint.record.address.clone());
+        self.endpoint_name = endpoint.map(|endpoint| endpoint.record.name.clone());
         self.matched_tokens = Some(routed.belief.tokens);
         self.matched_kind = Some(routed.belief.kind.as_str());
     }
@@ -96,6 +110,18 @@ impl Record {
     pub(super) fn answered(&mut self, report: &ResponseReport) {
         self.usage = report.facts.usage;
         self.cause = Some(Cause::Answered(report.outcome));
+    }
+
+    /// The labels of its metrics, before they are bounded.
+    #[must_use]
+    pub fn labels(&self) -> Labels {
+        let model = self.model.clone().unwrap_or_default();
+        Labels {
+            target_model: self.target_model.clone().unwrap_or_else(|| model.clone()),
+            model,
+            fairness_id: self.fairness_id.clone().unwrap_or_else(|| DEFAULT_FAIRNESS_ID.into()),
+            priority: self.priority,
+        }
     }
 
     /// Names and values of the fields that are known.

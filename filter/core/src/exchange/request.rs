@@ -87,6 +87,7 @@ impl Exchange {
         };
         match scan.finish() {
             Ok(facts) => {
+                self.record.request_bytes = facts.body_bytes as u64;
                 let step = self.decide(env, Some(&facts));
                 recycle(env, facts.into_scratch());
                 step
@@ -104,6 +105,7 @@ impl Exchange {
         self.give_back(env);
         self.phase = Phase::Decided;
         self.record.cause = Some(Cause::Rejected(details));
+        self.record.status = reply.status;
         Step::Reply { reply, details }
     }
 

@@ -41,6 +41,7 @@ impl Exchange {
     ) -> ResponseEdit {
         self.give_back(env);
         self.phase = super::Phase::Decided;
+        self.record.status = head.status;
         let mut edit = ResponseEdit::default();
         if matches!(self.record.cause, Some(Cause::Rejected(_))) {
             return edit;
@@ -113,6 +114,7 @@ impl Exchange {
     }
 
     fn read_response(&mut self, env: &mut Env<'_>, slice: &[u8]) {
+        self.record.response_bytes = self.record.response_bytes.saturating_add(slice.len() as u64);
         let Some(reader) = &mut self.reader else { return };
         if slice.is_empty() {
             return;
