@@ -9,7 +9,7 @@ use std::rc::Rc;
 use warmroute_core::config::PluginConfig;
 use warmroute_core::debug;
 use warmroute_core::exchange::{
-    Env, Exchange, Forward, Headers, Record, RequestHead, ResponseEdit, ResponseHead, Splice, Step,
+    Env, Exchange, Forward, Headers, Record, RequestHead, ResponseEdit, ResponseHead, Step,
     is_internal,
 };
 use warmroute_core::request::{LocalReply, Splice, spliced};
