@@ -1,11 +1,16 @@
 //! One finished request, for the ledger: from the filter to the agent, at least once.
 //!
-//! The agent stores a record once: `id` tells two apart.
+//! The agent stores a record once: `id` tells two apart. How records travel stands in [`batch`].
+
+pub mod batch;
+
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
 /// Why a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndCause {
     /// The engine's answer is complete.
@@ -20,6 +25,81 @@ pub enum EndCause {
     Evicted,
     /// Refused by the filter: nothing was computed.
     Rejected,
+}
+
+impl EndCause {
+    /// Every cause; a cause's place is its number on the wire.
+    pub const ALL: [Self; 6] = [
+        Self::Natural,
+        Self::Disconnect,
+        Self::UpstreamError,
+        Self::Timeout,
+        Self::Evicted,
+        Self::Rejected,
+    ];
+
+    /// One word, as in the ledger and the access log.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Natural => "natural",
+            Self::Disconnect => "disconnect",
+            Self::UpstreamError => "upstream_error",
+            Self::Timeout => "timeout",
+            Self::Evicted => "evicted",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// What flow control did with a request: the outcomes of llm-d-router, `pkg/epp/flowcontrol/types`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FlowOutcome {
+    /// Let through, at once or after a wait.
+    Dispatched,
+    /// The queue was full.
+    RejectedCapacity,
+    /// The queue was full and the pool empty.
+    RejectedNoEndpoints,
+    /// Not taken for another reason, like a filter that shuts down.
+    RejectedOther,
+    /// Waited too long.
+    EvictedTTL,
+    /// Waited too long for an endpoint.
+    EvictedNoEndpoints,
+    /// The client left while it waited.
+    EvictedContextCancelled,
+    /// Taken from the queue for another reason.
+    EvictedOther,
+}
+
+impl FlowOutcome {
+    /// Every outcome; an outcome's place, counted from 1, is its number on the wire.
+    pub const ALL: [Self; 8] = [
+        Self::Dispatched,
+        Self::RejectedCapacity,
+        Self::RejectedNoEndpoints,
+        Self::RejectedOther,
+        Self::EvictedTTL,
+        Self::EvictedNoEndpoints,
+        Self::EvictedContextCancelled,
+        Self::EvictedOther,
+    ];
+
+    /// llm-d's label value.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dispatched => "Dispatched",
+            Self::RejectedCapacity => "RejectedCapacity",
+            Self::RejectedNoEndpoints => "RejectedNoEndpoints",
+            Self::RejectedOther => "RejectedOther",
+            Self::EvictedTTL => "EvictedTTL",
+            Self::EvictedNoEndpoints => "EvictedNoEndpoints",
+            Self::EvictedContextCancelled => "EvictedContextCancelled",
+            Self::EvictedOther => "EvictedOther",
+        }
+    }
 }
 
 /// One request.
@@ -67,6 +147,8 @@ pub struct UsageRecord {
     pub cause: EndCause,
     /// Reason of a refusal or an eviction (`x-llm-d-request-dropped-reason`), else empty.
     pub dropped: String,
+    /// What flow control did with it; `None` without flow control.
+    pub flow: Option<FlowOutcome>,
     /// Time in the queue, in ms.
     pub queue_ms: u64,
     /// From the request's headers to the first token, in ms; `None` if there was none.
