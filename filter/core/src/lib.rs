@@ -17,6 +17,7 @@ pub mod debug;
 pub mod exchange;
 pub mod inflight;
 pub mod json;
+pub mod ledger;
 pub mod prefix_table;
 pub mod replica;
 pub mod request;
