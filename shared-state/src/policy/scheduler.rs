@@ -1,7 +1,7 @@
 //! An `EndpointPickerConfig`, compiled: defaults injected, references resolved.
 
 use super::plugin::{
-    AgentIdentity, Decider, Filter, Parser, Picker, PrefixProducer, Scorer, SessionId,
+    AgentIdentity, Decider, Filter, Parser, Picker, PrefixCache, PrefixProducer, Scorer, SessionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,34 @@ pub struct Scheduler {
     /// `agent-identity`, for session affinity and fairness.
     #[serde(default)]
     pub agent_identity: Option<AgentIdentity>,
+}
+
+impl Default for Scheduler {
+    /// llm-d's, without any configuration.
+    fn default() -> Self {
+        let scorer =
+            |name: &str, plugin, weight| WeightedScorer { name: name.into(), plugin, weight };
+        let prefix = PrefixCache { match_length_weight: 0.0, match_length_scale_tokens: 8192 };
+        Self {
+            name: "default".into(),
+            parsers: vec![Parser::OpenAi, Parser::Anthropic, Parser::VllmHttp, Parser::Passthrough],
+            handler: Handler::Single,
+            profiles: vec![Profile {
+                name: "default".into(),
+                filters: Vec::new(),
+                scorers: vec![
+                    scorer("queue-scorer", Scorer::Queue, 2.0),
+                    scorer("kv-cache-utilization-scorer", Scorer::KvCacheUtilization, 2.0),
+                    scorer("prefix-cache-scorer", Scorer::PrefixCache(prefix), 3.0),
+                ],
+                picker: Named { name: "max-score-picker".into(), plugin: Picker::default() },
+            }],
+            prefix: PrefixProducer::default(),
+            inflight: InflightLoad::default(),
+            session_ids: Vec::new(),
+            agent_identity: None,
+        }
+    }
 }
 
 /// One scheduling profile.

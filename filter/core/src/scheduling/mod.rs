@@ -1,13 +1,39 @@
 //! Which endpoint gets a request: filter, score, pick.
 //!
-//! This is llm-d's default profile (prefix-cache 3, queue 2, KV utilization 2, max-score picker), formula by
-//! formula, on fresher inputs: the queue counts what was picked since the last scrape, over all
-//! workers, and equal scores go to the endpoint with the least uncached work in flight.
+//! llm-d's scheduling by the compiled configuration, formula by formula, on fresher inputs: the queue counts what
+//! was picked since the last scrape, over all workers, and equal scores go to the endpoint with the least
+//! uncached work in flight.
+//!
+//! - [`schedule`]: the profile handler: one profile, one by header, or decode, prefill and encode;
+//! - [`filter`], [`score`]: the plugins, over [`Candidate`]s in a [`Situation`];
+//! - [`SchedulerState`]: what picks leave behind, for plugins that remember.
 
 mod candidate;
-mod pick;
-mod scorer;
+mod decider;
+mod decision;
+pub mod filter;
+mod picker;
+mod prefix_affinity;
+mod profile;
+mod saturation;
+mod schedule;
+pub mod score;
+mod session;
+mod state;
+mod subset;
+#[cfg(test)]
+mod tests;
+mod tokens_in_flight;
 
-pub use candidate::Candidate;
-pub use pick::{MAX_DESTINATIONS, Pick, PickReason, pick};
-pub use scorer::{Profile, ScorerKind};
+pub use candidate::{Candidate, Headers, Request, Situation};
+pub use decider::runs_elsewhere;
+pub use decision::{
+    DATA_PARALLEL_HEADER, Decision, Disaggregation, ENCODE_HEADER, MAX_DESTINATIONS,
+    PREFILL_HEADER, PickReason, ProfilePick, SchedulingError, SessionHeader,
+};
+pub use saturation::saturation;
+pub use schedule::schedule;
+pub use session::{SessionIds, SessionTable, agent_of, session_of, session_token};
+pub use state::SchedulerState;
+pub use subset::in_subset;
+pub use tokens_in_flight::{output_tokens, tokens_in_flight};

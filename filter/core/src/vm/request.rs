@@ -4,7 +4,7 @@ use super::belief::{belief_of, beliefs};
 use super::{Belief, Intent, IntentRing, Message, SharedStore, VmState, shares};
 use crate::inflight::{Flight, InFlight};
 use crate::replica::{EndpointState, Models};
-use crate::scheduling::{Candidate, Pick, PickReason, pick};
+use crate::scheduling::{Candidate, Decision, PickReason, Request, schedule};
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::routing::Pool;
 use warmroute_shared_state::prefix::BLOCK_BYTES;
@@ -202,10 +202,11 @@ impl VmState {
             return (Choice::NotCached, None);
         }
         let roster = &self.follower.replica.roster;
-        let Some(endpoint) = pick.ranked.first().and_then(|id| roster.get(*id)) else {
+        let Some(endpoint) = pick.primary.ranked.first().and_then(|id| roster.get(*id)) else {
             return (Choice::NoEndpoint, None);
         };
         let destinations = pick
+            .primary
             .ranked
             .iter()
             .filter_map(|id| roster.get(*id))
@@ -229,18 +230,30 @@ impl VmState {
         prompt: &Prompt,
         now_ms: u64,
         random: &mut dyn FnMut() -> u64,
-    ) -> Option<(Pick, Belief)> {
+    ) -> Option<(Decision, Belief)> {
         let replica = &self.follower.replica;
         let in_flight = self.in_flight();
         let beliefs = beliefs(replica, prompt, |endpoint| ask.admits(endpoint));
-        let candidates: Vec<Candidate> =
-            beliefs.iter().map(|(endpoint, b)| candidate(endpoint, b, &in_flight)).collect();
-        let belief_in = |pick: &Pick, beliefs: &[(&EndpointState, Belief)]| {
-            let id = *pick.ranked.first()?;
+        let candidates: Vec<Candidate<'_>> = beliefs
+            .iter()
+            .map(|(endpoint, b)| candidate(endpoint, b, &in_flight, now_ms))
+            .collect();
+        let request = Request {
+            target_model: "",
+            prompt_blocks: prompt.chain.len(),
+            multimodal: false,
+            headers: &[],
+        };
+        let mut pick = |candidates: &[Candidate<'_>]| {
+            let state = &self.scheduling;
+            schedule(&self.scheduler, &request, candidates, state, now_ms, random).ok()
+        };
+        let belief_in = |pick: &Decision, beliefs: &[(&EndpointState, Belief)]| {
+            let id = *pick.primary.ranked.first()?;
             beliefs.iter().find(|(endpoint, _)| endpoint.record.id == id).map(|(_, b)| *b)
         };
         if prompt.chain.is_empty() {
-            let pick = pick(&self.profile, &candidates, 0, random)?;
+            let pick = pick(&candidates)?;
             let belief = belief_in(&pick, &beliefs)?;
             return Some((pick, belief));
         }
@@ -261,11 +274,11 @@ impl VmState {
                     candidate.believe(belief);
                 }
             }
-            let pick = pick(&self.profile, &candidates, prompt.chain.len(), random)?;
+            let pick = pick(&candidates)?;
             let belief = belief_in(&pick, &beliefs)?;
-            let endpoint = replica.roster.get(*pick.ranked.first()?)?;
+            let endpoint = replica.roster.get(*pick.primary.ranked.first()?)?;
             let cacheable = prompt.cacheable(endpoint);
-            let new_there = pick.matched_blocks < cacheable.len();
+            let new_there = pick.primary.matched_blocks < cacheable.len();
             let intent = || Intent::new(endpoint.columns.held, now_ms, cacheable);
             chosen = Some((pick, belief));
             let refused = ask.only_if_cached && belief.blocks == 0;
@@ -448,25 +461,36 @@ impl VmState {
     }
 }
 
-fn candidate(endpoint: &EndpointState, belief: &Belief, in_flight: &InFlight<'_>) -> Candidate {
-    let id = endpoint.record.id;
-    let counts = in_flight.of(id);
+fn candidate<'a>(
+    endpoint: &'a EndpointState,
+    belief: &Belief,
+    in_flight: &InFlight<'_>,
+    now_ms: u64,
+) -> Candidate<'a> {
+    let record = &endpoint.record;
+    let counts = in_flight.of(record.id);
     // Far below 2^24: exact in f32.
     #[allow(clippy::cast_precision_loss)]
     let waiting = endpoint.load.waiting.map(|scraped| scraped + counts.waiting as f32);
+    let scraped = endpoint.load_at_ms > 0;
     Candidate {
-        id,
+        labels: &record.labels,
+        signals: &endpoint.signals,
         waiting,
         waiting_since_scrape: counts.waiting,
+        running: endpoint.load.running,
         kv_usage: endpoint.load.kv_usage,
+        scrape_age_ms: scraped.then(|| now_ms.saturating_sub(endpoint.load_at_ms)),
+        active_requests: counts.requests,
+        uncached_tokens: counts.uncached_tokens,
         matched_blocks: belief.blocks,
         matched_tokens: belief.tokens,
         prompt_tokens: belief.prompt_tokens,
-        uncached_tokens: counts.uncached_tokens,
+        ..Candidate::unknown(record.id, &record.name, &record.address)
     }
 }
 
-impl Candidate {
+impl Candidate<'_> {
     fn believe(&mut self, belief: &Belief) {
         self.matched_blocks = belief.blocks;
         self.matched_tokens = belief.tokens;

@@ -5,7 +5,8 @@ use super::{
     create_keys,
 };
 use crate::inflight::{InFlight, Ledger, Totals};
-use crate::scheduling::Profile;
+use crate::scheduling::SchedulerState;
+use warmroute_shared_state::policy::scheduler::Scheduler;
 use warmroute_shared_state::wire::WireError;
 
 /// A VM that serves requests leaves the role to one that does not (the main thread's), if there is one.
@@ -51,7 +52,8 @@ pub struct VmState {
     reluctant: bool,
     first_tick_ms: u64,
     pub(super) serves: bool,
-    pub(super) profile: Profile,
+    pub(super) scheduler: Scheduler,
+    pub(super) scheduling: SchedulerState,
 }
 
 impl VmState {
@@ -71,7 +73,8 @@ impl VmState {
             reluctant: false,
             first_tick_ms: u64::MAX,
             serves: false,
-            profile: Profile::default(),
+            scheduler: Scheduler::default(),
+            scheduling: SchedulerState::default(),
         }
     }
 

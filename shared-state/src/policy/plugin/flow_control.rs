@@ -13,6 +13,14 @@ pub enum Detector {
     Concurrency(ConcurrencyDetector),
 }
 
+impl Detector {
+    /// As a filter: whether everybody is kept where nobody has room.
+    #[must_use]
+    pub fn fails_open(&self) -> bool {
+        matches!(self, Self::Utilization(_))
+    }
+}
+
 /// Parameters of `utilization-detector`: an endpoint's saturation is the greater of waiting requests and KV
 /// utilization over their thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
