@@ -117,7 +117,7 @@ pub(crate) fn set_property(path: &str, value: &[u8]) {
 /// Answers the request here. `false`: it can't be answered any more.
 pub(crate) fn reply(
     status: u16,
-    headers: &[(&'static str, &'static str)],
+    headers: &[(&str, &str)],
     body: &[u8],
     details: &str,
 ) -> bool {

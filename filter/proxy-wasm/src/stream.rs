@@ -81,7 +81,7 @@ impl Stream {
                 if !request_ended && over_http2() {
                     self.late = Some(Box::new(LateReply { reply, details, dropped: 0 }));
                 } else {
-                    host::reply(reply.status, &reply.headers, &reply.body, details);
+                    host::reply(reply.status, &reply.header_pairs(), &reply.body, details);
                 }
                 Action::Pause
             }
@@ -126,7 +126,7 @@ impl Stream {
         late.dropped = late.dropped.saturating_add(size);
         if request_ended || late.dropped > DRAIN_BYTES {
             let LateReply { reply, details, .. } = &**late;
-            host::reply(reply.status, &reply.headers, &reply.body, details);
+            host::reply(reply.status, &reply.header_pairs(), &reply.body, details);
             self.late = None;
         }
     }

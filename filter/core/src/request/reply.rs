@@ -2,6 +2,7 @@
 
 use super::error::RequestError;
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// The header that says why a request was dropped.
 pub const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
@@ -15,7 +16,7 @@ pub struct LocalReply {
     /// HTTP status.
     pub status: u16,
     /// Headers, `content-type` among them.
-    pub headers: Vec<(&'static str, &'static str)>,
+    pub headers: Vec<(&'static str, Cow<'static, str>)>,
     /// `{"error":{"message","type","param","code"}}`, `code` being the status.
     pub body: Vec<u8>,
 }
@@ -41,15 +42,34 @@ impl LocalReply {
         );
         Self {
             status,
-            headers: vec![("content-type", "application/json")],
+            headers: vec![("content-type", "application/json".into())],
             body: body.into_bytes(),
         }
+    }
+
+    /// An error as OpenAI's SDKs know it by name: `type` and `code` are theirs. `message` as in
+    /// [`error`](Self::error).
+    #[must_use]
+    pub fn named_error(status: u16, message: &str, kind: &str, code: &str) -> Self {
+        let body = format!(
+            r#"{{"error":{{"message":{},"type":{},"param":null,"code":{}}}}}"#,
+            Value::from(message),
+            Value::from(kind),
+            Value::from(code),
+        );
+        Self { body: body.into_bytes(), ..Self::error(status, "", None) }
+    }
+
+    /// The headers as the host takes them.
+    #[must_use]
+    pub fn header_pairs(&self) -> Vec<(&'static str, &str)> {
+        self.headers.iter().map(|(name, value)| (*name, value.as_ref())).collect()
     }
 
     /// The same with [`DROPPED_REASON`] set.
     #[must_use]
     pub fn dropped(mut self, reason: &'static str) -> Self {
-        self.headers.push((DROPPED_REASON, reason));
+        self.headers.push((DROPPED_REASON, reason.into()));
         self
     }
 
@@ -96,7 +116,7 @@ impl LocalReply {
     /// The same with `retry-after`: another try in a second may succeed.
     #[must_use]
     pub(crate) fn retry_later(mut self) -> Self {
-        self.headers.push(("retry-after", "1"));
+        self.headers.push(("retry-after", "1".into()));
         self
     }
 
@@ -121,7 +141,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn error_of(reply: &LocalReply) -> Value {
-        assert!(reply.headers.contains(&("content-type", "application/json")));
+        assert!(reply.header_pairs().contains(&("content-type", "application/json")));
         let body: Value = serde_json::from_slice(&reply.body).expect("JSON");
         assert_eq!(body["error"]["code"], reply.status);
         body["error"].clone()
@@ -160,8 +180,8 @@ mod tests {
             let none = LocalReply::no_endpoint();
             assert_eq!(none.status, 503);
             assert_eq!(error_of(&none)["type"], "service_unavailable_error");
-            assert!(none.headers.contains(&(DROPPED_REASON, NO_ENDPOINTS)));
-            assert!(none.headers.contains(&("retry-after", "1")));
+            assert!(none.header_pairs().contains(&(DROPPED_REASON, NO_ENDPOINTS)));
+            assert!(none.header_pairs().contains(&("retry-after", "1")));
 
             let broken = LocalReply::misconfigured("set allow_on_headers_stop_iteration");
             assert_eq!(broken.status, 500);
