@@ -124,6 +124,15 @@ pub enum TableOp<'a> {
         /// Its bytes.
         bytes: &'a [u8],
     },
+    /// A session is at this endpoint, and in use.
+    Session {
+        /// Name of the plugin that keeps it there.
+        plugin: &'a str,
+        /// Hash of the session's ID.
+        session: u64,
+        /// Where.
+        endpoint: EndpointId,
+    },
     /// Slow signals of an endpoint.
     Signals {
         /// Whose.
@@ -290,6 +299,12 @@ impl<'a> TableOp<'a> {
                 w.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
                 w.bytes(bytes);
             }
+            Self::Session { plugin, session, endpoint } => {
+                w.u8(15);
+                w.text(plugin);
+                w.u64(*session);
+                w.u64(endpoint.0);
+            }
             Self::Signals { id, signals } => {
                 w.u8(14);
                 w.u64(id.0);
@@ -338,6 +353,11 @@ impl<'a> TableOp<'a> {
                 let len = r.u32()? as usize;
                 Self::PolicyPart { revision, part, parts, bytes: r.bytes(len)? }
             }
+            15 => Self::Session {
+                plugin: r.text()?,
+                session: r.u64()?,
+                endpoint: EndpointId(r.u64()?),
+            },
             14 => Self::Signals { id: EndpointId(r.u64()?), signals: Signals::read(r)? },
             value => return Err(WireError::Unknown { at, value: value.into() }),
         })
@@ -371,6 +391,7 @@ mod tests {
                 TableOp::RemoveModel("tiny"),
                 TableOp::PolicyPart { revision: 6, part: 1, parts: 3, bytes: b"part" },
                 TableOp::Signals { id, signals: crate::signals::sample() },
+                TableOp::Session { plugin: "s", session: 4, endpoint: id },
                 TableOp::Distrust { stream: 8 },
                 TableOp::Told { at_ms: 9 },
             ];

@@ -115,12 +115,7 @@ pub(crate) fn set_property(path: &str, value: &[u8]) {
 }
 
 /// Answers the request here. `false`: it can't be answered any more.
-pub(crate) fn reply(
-    status: u16,
-    headers: &[(&str, &str)],
-    body: &[u8],
-    details: &str,
-) -> bool {
+pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: &[u8], details: &str) -> bool {
     let headers = serialize(headers);
     // SAFETY: the host only reads all of them.
     let answer = unsafe {

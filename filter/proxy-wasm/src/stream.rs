@@ -281,6 +281,16 @@ fn count_start(stats: &mut RequestStats, record: &Record, labels: &Labels) {
         ];
         stats.count(counter::REWRITES, &all);
     }
+    if let Some(stages) = &record.stages {
+        let all = [
+            ("plugin_name", stages.plugin_name.as_str()),
+            ("plugin_type", &stages.plugin_type),
+            ("model_name", &labels.model),
+            ("decision_type", stages.decision),
+        ];
+        stats.count(counter::DISAGG, &all);
+        stats.count(counter::PD, &all);
+    }
     let name = record.endpoint_name.as_deref().unwrap_or_default();
     let (namespace, name) = name.split_once('/').unwrap_or(("", name));
     let port = record.endpoint.as_deref().and_then(|address| address.rsplit_once(':'));

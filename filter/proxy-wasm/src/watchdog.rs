@@ -71,7 +71,12 @@ impl Watchdog {
             error!("{ADVICE}");
             if host::act_on(context_id) {
                 let reply = LocalReply::misconfigured(ADVICE);
-                host::reply(reply.status, &reply.header_pairs(), &reply.body, "warmroute_misconfigured");
+                host::reply(
+                    reply.status,
+                    &reply.header_pairs(),
+                    &reply.body,
+                    "warmroute_misconfigured",
+                );
             }
         }
     }

@@ -53,6 +53,12 @@ impl Headers {
     }
 }
 
+impl crate::scheduling::Headers for Headers {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.get(name)
+    }
+}
+
 fn last<'a>(pairs: &'a [(String, Vec<u8>)], name: &str) -> Option<&'a [u8]> {
     pairs.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_slice())
 }

@@ -29,7 +29,7 @@ mod tests;
 pub use body_budget::BodyBudget;
 pub use headers::Headers;
 pub use internal_headers::{DESTINATION, is_internal};
-pub use record::{Cause, Record};
+pub use record::{Cause, Record, Stages};
 pub use request_head::RequestHead;
 pub use response::{ResponseEdit, ResponseHead};
 pub use step::{Forward, Step};

@@ -6,6 +6,7 @@ use crate::routing::DEFAULT_FAIRNESS_ID;
 use crate::telemetry::Labels;
 use crate::vm::{Routed, VmState};
 use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::policy::scheduler::{Handler, Scheduler};
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,17 @@ impl Cause {
     }
 }
 
+/// Where the stages of a request ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stages {
+    /// Type of the handler that decided.
+    pub plugin_type: String,
+    /// Name of its instance.
+    pub plugin_name: String,
+    /// `decode-only` and so on.
+    pub decision: &'static str,
+}
+
 /// One request, for the access log. No prompt and no key is in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
@@ -48,6 +60,8 @@ pub struct Record {
     pub priority: i32,
     /// `InferenceModelRewrite` that chose the target model.
     pub rewritten_by: Option<String>,
+    /// Where its stages ran, if a handler decided on that.
+    pub stages: Option<Stages>,
     /// Status that the client got, as far as the filter knows; 0 if none.
     pub status: u16,
     /// Bytes of the request's body.
@@ -83,6 +97,18 @@ impl Record {
         self.fairness_id.clone_from(&plan.control.fairness_id);
         self.priority = plan.priority;
         self.rewritten_by.clone_from(&plan.rewritten_by);
+    }
+
+    pub(super) fn staged(&mut self, routed: &Routed, scheduler: Option<&Scheduler>) {
+        if let Some(disaggregation) = routed.disaggregation
+            && let Some(Handler::Disagg(handler)) = scheduler.map(|s| &s.handler)
+        {
+            self.stages = Some(Stages {
+                plugin_type: handler.plugin_type.clone(),
+                plugin_name: handler.name.clone(),
+                decision: disaggregation.as_str(),
+            });
+        }
     }
 
     pub(super) fn picked(&mut self, vm: &VmState, routed: &Routed) {
@@ -134,6 +160,7 @@ impl Record {
             ("fairness_id", self.fairness_id.clone()),
             ("priority", (self.priority != 0).then(|| self.priority.to_string())),
             ("endpoint", self.endpoint.clone()),
+            ("stages", self.stages.as_ref().map(|stages| stages.decision.to_owned())),
             ("reason", self.reason.map(str::to_owned)),
             ("matched_tokens", number(self.matched_tokens)),
             ("prompt_source", self.prompt_source.map(str::to_owned)),

@@ -40,6 +40,11 @@ pub(super) fn saturated() -> LocalReply {
     LocalReply::error(429, message, None).dropped(SATURATED).retry_later()
 }
 
+/// 400: its header names a profile that there is not.
+pub(super) fn unknown_profile() -> LocalReply {
+    LocalReply::error(400, "The scheduling profile that the request asks for does not exist.", None)
+}
+
 /// 412: the client wants the request served only where its prompt is cached.
 pub(super) fn not_cached() -> LocalReply {
     LocalReply::error(412, "No endpoint holds the prompt in its cache.", None)

@@ -9,6 +9,9 @@ use crate::request::{BodyScan, LocalReply, RequestFacts, Scratch};
 use crate::vm::{Ask, Choice, Prompt};
 use std::rc::Rc;
 
+/// By which a configured cap in tokens becomes one in bytes: llm-d's estimate.
+const BYTES_PER_TOKEN: u64 = 4;
+
 /// Buffers kept for the next requests of a VM.
 const SCRATCHES_KEPT: usize = 16;
 
@@ -136,12 +139,24 @@ impl Exchange {
     ) -> Step {
         let pool = plan.pool.and_then(|index| policy.pools.get(index));
         let only_if_cached = self.head.only_if_cached();
+        // What has no body is not for a profile to judge: anybody may answer it.
+        let bodiless = self.head.end_of_stream;
+        let index = pool.map_or(0, |pool| pool.scheduler);
+        let scheduler = policy.schedulers.get(index).filter(|_| !bodiless);
         let ask = Ask {
             pool,
+            scheduler,
             subset: plan.control.subset.as_deref(),
             only_if_cached: only_if_cached && facts.is_some(),
+            target_model: &plan.target,
+            multimodal: facts.is_some_and(RequestFacts::is_multimodal),
+            max_output_tokens: facts.and_then(|facts| facts.max_output_tokens),
+            headers: &self.head.headers,
         };
-        let (limit, now_ms) = (env.config.max_body_bytes, env.now_ms);
+        let now_ms = env.now_ms;
+        let cap = scheduler.and_then(|scheduler| scheduler.prefix.max_prefix_tokens);
+        let cap = cap.map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));
+        let limit = usize::try_from(cap).unwrap_or(usize::MAX).min(env.config.max_body_bytes);
         let prompt = |models: &_, room: usize| match facts {
             Some(facts) => prompt::of(facts, &plan.target, models, now_ms / 1000, room.min(limit)),
             None => Prompt::default(),
@@ -152,9 +167,12 @@ impl Exchange {
             Some(pool) => pool.fail_open,
             None => env.config.failure_mode == FailureMode::FailOpen,
         };
+        let mut stage_headers = Vec::new();
         let destinations = match choice {
-            Choice::Routed(routed) => {
+            Choice::Routed(mut routed) => {
                 self.record.picked(env.vm, &routed);
+                self.record.staged(&routed, scheduler);
+                stage_headers = core::mem::take(&mut routed.headers);
                 let destinations = routed.destinations.join(",");
                 self.routed = Some(routed);
                 Some(destinations)
@@ -169,6 +187,12 @@ impl Exchange {
             Choice::NoEndpoint => {
                 return self.refuse(env, LocalReply::no_endpoint(), "warmroute_no_endpoint");
             }
+            Choice::Saturated => {
+                return self.refuse(env, refusal::saturated(), "warmroute_saturated");
+            }
+            Choice::UnknownProfile => {
+                return self.refuse(env, refusal::unknown_profile(), "warmroute_unknown_profile");
+            }
             Choice::NotCached => {
                 return self.refuse(env, refusal::not_cached(), "warmroute_not_cached");
             }
@@ -179,6 +203,8 @@ impl Exchange {
             remove_headers: plan.remove,
             splices: Vec::new(),
         };
+        let stages = stage_headers.into_iter().map(|(name, value)| (name.to_owned(), value));
+        forward.set_headers.extend(stages);
         if let Some(destinations) = destinations {
             forward.set_headers.push((DESTINATION.into(), destinations));
         }

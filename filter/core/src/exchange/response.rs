@@ -25,7 +25,7 @@ pub struct ResponseHead<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResponseEdit {
     /// Headers to set.
-    pub set_headers: Vec<(&'static str, String)>,
+    pub set_headers: Vec<(String, String)>,
     /// Its body will be of another length.
     pub changes_length: bool,
 }
@@ -71,6 +71,9 @@ impl Exchange {
             // Envoy's own answer: nobody served the request.
             self.record.cause = Some(Cause::NoResponse);
             return edit;
+        }
+        if let Some(routed) = &self.routed {
+            edit.set_headers = env.vm.session_headers(routed);
         }
         let plain =
             head.content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));

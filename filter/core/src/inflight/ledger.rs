@@ -24,6 +24,8 @@ pub struct Flight {
     uncached_tokens: u64,
     picked_ms: u64,
     answered: bool,
+    /// Its tokens count until the end, not only until its first token.
+    to_the_end: bool,
 }
 
 impl Flight {
@@ -74,7 +76,18 @@ impl Ledger {
     }
 
     /// A request goes to `endpoint` now.
-    pub fn start(&mut self, endpoint: EndpointId, uncached_tokens: u64, now_ms: u64) -> Flight {
+    pub fn start(&mut self, endpoint: EndpointId, tokens: u64, now_ms: u64) -> Flight {
+        self.start_until(endpoint, tokens, false, now_ms)
+    }
+
+    /// The same; `to_the_end`: its tokens count until it is over, since those of its answer are among them.
+    pub fn start_until(
+        &mut self,
+        endpoint: EndpointId,
+        uncached_tokens: u64,
+        to_the_end: bool,
+        now_ms: u64,
+    ) -> Flight {
         let number = self.next_number;
         self.next_number = self.next_number.wrapping_add(1);
         self.own.entry(endpoint).or_default().waiting.push_back((now_ms, number));
@@ -82,7 +95,8 @@ impl Ledger {
             endpoint,
             Change { requests: 1, waiting: 1, uncached_tokens: signed(uncached_tokens) },
         );
-        Flight { endpoint, number, uncached_tokens, picked_ms: now_ms, answered: false }
+        let answered = false;
+        Flight { endpoint, number, uncached_tokens, picked_ms: now_ms, answered, to_the_end }
     }
 
     /// The endpoint's first byte came: the request waits no longer and its prompt is computed.
@@ -96,7 +110,7 @@ impl Ledger {
             own.waiting.retain(|(_, number)| *number != flight.number);
             i32::from(own.waiting.len() < before)
         });
-        let tokens = signed(flight.uncached_tokens);
+        let tokens = if flight.to_the_end { 0 } else { signed(flight.uncached_tokens) };
         self.change(
             flight.endpoint,
             Change {
@@ -111,7 +125,9 @@ impl Ledger {
     pub fn finish(&mut self, mut flight: Flight) {
         self.answered(&mut flight);
         let endpoint = flight.endpoint;
-        self.change(endpoint, Change { requests: -1, waiting: 0, uncached_tokens: 0 });
+        let left = if flight.to_the_end { signed(flight.uncached_tokens) } else { 0 };
+        let uncached_tokens = left.saturating_neg();
+        self.change(endpoint, Change { requests: -1, waiting: 0, uncached_tokens });
         if self.own.get(&endpoint).is_some_and(|own| own.counts.is_zero()) {
             self.own.remove(&endpoint);
         }
@@ -125,9 +141,9 @@ impl Ledger {
         endpoint: EndpointId,
         uncached_tokens: u64,
     ) -> Flight {
-        let picked_ms = flight.picked_ms;
+        let (picked_ms, to_the_end) = (flight.picked_ms, flight.to_the_end);
         self.finish(flight);
-        self.start(endpoint, uncached_tokens, picked_ms)
+        self.start_until(endpoint, uncached_tokens, to_the_end, picked_ms)
     }
 
     /// A scrape started at `at_ms` shows what was picked before it.

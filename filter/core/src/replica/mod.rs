@@ -81,8 +81,8 @@ impl Replica {
             }
             TableOp::Signals { id, signals } => self.roster.set_signals(*id, signals),
             TableOp::Distrust { stream } => self.models.distrust(*stream),
-            // For whoever measures.
-            TableOp::Told { .. } => {}
+            // For whoever measures, and for the scheduler's plugins.
+            TableOp::Told { .. } | TableOp::Session { .. } => {}
         }
     }
 

@@ -3,8 +3,11 @@
 use super::parts::Parts;
 use crate::request::parsers::ParserSet;
 use std::rc::Rc;
+use warmroute_shared_state::endpoint::EndpointRecord;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::plugin::Parser;
+use warmroute_shared_state::policy::routing::Pool;
+use warmroute_shared_state::policy::scheduler::Scheduler;
 use warmroute_shared_state::table_op::{MODEL_PART_BYTES, TableOp};
 
 /// The policy in force.
@@ -29,6 +32,15 @@ impl PolicySlot {
     #[must_use]
     pub fn parsers(&self) -> &ParserSet {
         &self.parsers
+    }
+
+    /// The scheduler of the first pool that an endpoint is in; `None` if nothing was configured yet.
+    #[must_use]
+    pub fn scheduler_of(&self, record: &EndpointRecord) -> Option<&Scheduler> {
+        let policy = &self.current;
+        let of_record = |pool: &&Pool| record.pools.contains(&pool.name);
+        let index = policy.pools.iter().find(of_record).map_or(0, |pool| pool.scheduler);
+        policy.schedulers.get(index)
     }
 
     /// Number of the document in force; 0 = none yet.

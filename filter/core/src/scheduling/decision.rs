@@ -111,6 +111,18 @@ pub struct Decision {
     pub(super) memories: Vec<Memory>,
 }
 
+impl Decision {
+    /// Sessions that this decision binds: the plugin's name, the session and its endpoint. Other workers are to know.
+    pub fn sessions(&self) -> impl Iterator<Item = (&str, u64, EndpointId)> {
+        self.memories.iter().filter_map(|memory| match memory {
+            Memory::Session { instance, session, endpoint } => {
+                Some((instance.as_str(), *session, *endpoint))
+            }
+            Memory::Cold { .. } => None,
+        })
+    }
+}
+
 /// A response header for a session: its value is [`super::session_token`] of the endpoint's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionHeader {

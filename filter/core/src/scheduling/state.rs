@@ -32,6 +32,11 @@ impl SchedulerState {
         }
     }
 
+    /// Another worker's decision: the session is at this endpoint.
+    pub fn bind(&mut self, instance: &str, session: u64, endpoint: EndpointId, now_ms: u64) {
+        self.sessions.entry(instance.to_owned()).or_default().bind(session, endpoint, now_ms);
+    }
+
     /// Forgets what belongs to no plugin of the scheduler: the configuration changed.
     pub fn keep_only(&mut self, scheduler: &Scheduler) {
         let known = |name: &str| {

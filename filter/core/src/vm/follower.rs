@@ -14,6 +14,9 @@ const REBUILD_TRIES: usize = 3;
 /// Times of events kept for whoever measures.
 const TOLD_KEPT: usize = 256;
 
+/// Sessions that are kept until this VM's scheduler takes them: at its next request or tick.
+const SESSIONS_KEPT: usize = 65_536;
+
 /// What a call of [`Follower::sync`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SyncOutcome {
@@ -36,6 +39,7 @@ pub struct Follower {
     must_rebuild: bool,
     scrapes: Vec<(EndpointId, u64)>,
     told_ms: Vec<u64>,
+    sessions: Vec<(String, u64, EndpointId)>,
 }
 
 impl Follower {
@@ -59,6 +63,11 @@ impl Follower {
         core::mem::take(&mut self.scrapes)
     }
 
+    /// Sessions told since the last call: the plugin that keeps each, its hash, and its endpoint.
+    pub(super) fn take_sessions(&mut self) -> Vec<(String, u64, EndpointId)> {
+        core::mem::take(&mut self.sessions)
+    }
+
     /// When the events happened that were applied since the last call, the oldest of each page, in ms since 1970.
     pub(super) fn take_told(&mut self) -> Vec<u64> {
         core::mem::take(&mut self.told_ms)
@@ -68,6 +77,11 @@ impl Follower {
         match op {
             TableOp::Load { id, at_ms, .. } => self.scrapes.push((*id, *at_ms)),
             TableOp::Told { at_ms } if self.told_ms.len() < TOLD_KEPT => self.told_ms.push(*at_ms),
+            TableOp::Session { plugin, session, endpoint }
+                if self.sessions.len() < SESSIONS_KEPT =>
+            {
+                self.sessions.push(((*plugin).to_owned(), *session, *endpoint));
+            }
             _ => {}
         }
     }

@@ -48,6 +48,15 @@ pub enum Message<'a> {
         /// Tokens that the engine counted.
         prompt_tokens: u32,
     },
+    /// A session is at this endpoint, and in use.
+    Session {
+        /// Name of the plugin that keeps it there.
+        plugin: &'a str,
+        /// Hash of the session's ID.
+        session: u64,
+        /// Where.
+        endpoint: EndpointId,
+    },
     /// Fault injection, for tests: trap now.
     Trap,
 }
@@ -70,6 +79,12 @@ impl<'a> Message<'a> {
             Self::Expected { column, stream, chain } => {
                 write_chain(&mut w, 5, *column, chain);
                 w.u64(*stream);
+            }
+            Self::Session { plugin, session, endpoint } => {
+                w.u8(7);
+                w.text(plugin);
+                w.u64(*session);
+                w.u64(endpoint.0);
             }
             Self::Settled { column, last, answered } => {
                 w.u8(6);
@@ -101,6 +116,11 @@ impl<'a> Message<'a> {
                 Self::Expected { column, chain, stream: r.u64()? }
             }
             6 => Self::Settled { column: Column(r.u16()?), last: r.u64()?, answered: r.u8()? != 0 },
+            7 => Self::Session {
+                plugin: r.text()?,
+                session: r.u64()?,
+                endpoint: EndpointId(r.u64()?),
+            },
             value => return Err(WireError::Unknown { at: 0, value: value.into() }),
         };
         r.finish()?;
@@ -128,6 +148,7 @@ mod tests {
                 Message::Trap,
                 Message::Expected { column: Column(5), stream: 8, chain: HashList::Slice(&chain) },
                 Message::Settled { column: Column(6), last: 9, answered: true },
+                Message::Session { plugin: "p", session: 3, endpoint: EndpointId(4) },
             ] {
                 let bytes = message.encode();
                 assert_eq!(Message::decode(&bytes), Ok(message));

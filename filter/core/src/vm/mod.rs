@@ -2,12 +2,15 @@
 //! others. All of it runs on the [`SharedStore`] that is passed in; no host, no clock.
 
 mod applier;
+mod ask;
 mod belief;
+mod choose;
 mod expectations;
 mod follower;
 mod intent;
 mod lease;
 mod message;
+mod prompt;
 mod publisher;
 mod request;
 mod row_slot;
@@ -19,10 +22,12 @@ mod store;
 mod tests;
 
 pub use applier::{ExpectationCounts, PageOutcome};
+pub use ask::{Ask, Choice};
 pub use belief::{Belief, BeliefKind};
 pub use follower::Follower;
 pub use message::Message;
-pub use request::{Ask, Choice, Prompt, PromptSource, Routed};
+pub use prompt::{Prompt, PromptSource};
+pub use request::Routed;
 pub use state::{Settings, VmState};
 pub use store::{Cas, CasMismatch, MemoryStore, SharedStore};
 

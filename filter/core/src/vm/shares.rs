@@ -2,7 +2,7 @@
 //! engine's KV cache has room for, the least recently used dropped first. Only the applier keeps this.
 
 use crate::prefix_table::{PrefixTable, RecencyList};
-use crate::replica::EndpointState;
+use crate::replica::{EndpointState, Replica};
 use std::collections::BTreeMap;
 use warmroute_shared_state::checkpoint::SEGMENTS;
 use warmroute_shared_state::endpoint::EndpointId;
@@ -156,9 +156,13 @@ impl Shares {
 }
 
 /// How many byte blocks fit the endpoint's KV cache, at its own bytes per token; at most its equal part of
-/// `max_blocks` among `endpoints`.
-pub(super) fn capacity(endpoint: &EndpointState, endpoints: usize, max_blocks: usize) -> usize {
-    let tokens = endpoint.record.kv_tokens().unwrap_or(DEFAULT_KV_TOKENS);
+/// `max_blocks` among all endpoints.
+pub(super) fn capacity(replica: &Replica, endpoint: &EndpointState, max_blocks: usize) -> usize {
+    let endpoints = replica.roster.len();
+    let caps = replica.policy.scheduler_of(&endpoint.record).map(|scheduler| &scheduler.prefix);
+    let configured = caps.and_then(|caps| caps.capacity_tokens);
+    let told = endpoint.record.kv_tokens().filter(|_| caps.is_none_or(|caps| caps.auto_tune));
+    let tokens = told.or(configured).unwrap_or(DEFAULT_KV_TOKENS);
     #[allow(clippy::cast_precision_loss)]
     let blocks = tokens as f64 * f64::from(endpoint.bytes_per_token) / BLOCK_BYTES as f64;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -187,6 +187,7 @@ impl VmState {
         self.first_tick_ms = self.first_tick_ms.min(now_ms);
         self.hold_role(store, now_ms);
         self.refresh(store);
+        self.take_sessions(now_ms);
         self.write_row(store, now_ms);
         if self.follower.replica.needs_sweep() {
             self.follower.replica.sweep_some();

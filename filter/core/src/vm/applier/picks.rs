@@ -53,6 +53,10 @@ impl Applier {
                     self.tell(follower, &TableOp::BytesPerToken { id, milli });
                 }
             }
+            Message::Session { plugin, session, endpoint } => {
+                let (plugin, session, endpoint) = (*plugin, *session, *endpoint);
+                self.tell(follower, &TableOp::Session { plugin, session, endpoint });
+            }
             Message::Trap => {}
         }
     }
@@ -105,7 +109,8 @@ impl Applier {
     fn insert(&mut self, follower: &mut Follower, column: Column, chain: &[u64], now_ms: u64) {
         let roster = &follower.replica.roster;
         let Some(endpoint) = roster.by_column(column) else { return };
-        let capacity = shares::capacity(endpoint, roster.len(), self.settings.max_blocks);
+        let replica = &follower.replica;
+        let capacity = shares::capacity(replica, endpoint, self.settings.max_blocks);
         if chain.len() > capacity {
             // It does not fit, so the engine refuses it: nothing may be forgotten for its sake.
             return;

@@ -3,6 +3,7 @@
 mod precise;
 #[cfg(not(target_arch = "wasm32"))]
 mod random;
+mod stages;
 mod workers;
 
 use super::*;

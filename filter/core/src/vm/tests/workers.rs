@@ -2,17 +2,22 @@
 
 use super::*;
 use std::collections::BTreeMap;
+use warmroute_shared_state::endpoint::EndpointRecord;
 
 /// One Envoy: VM 0 is the applier, the others serve.
-struct Envoy {
-    store: MemoryStore,
-    vms: Vec<VmState>,
-    now: u64,
+pub(super) struct Envoy {
+    pub(super) store: MemoryStore,
+    pub(super) vms: Vec<VmState>,
+    pub(super) now: u64,
     seed: u64,
 }
 
 impl Envoy {
-    fn new(workers: u64, endpoints: u16) -> Self {
+    pub(super) fn new(workers: u64, endpoints: u16) -> Self {
+        Self::of(workers, (0..endpoints).map(record))
+    }
+
+    pub(super) fn of(workers: u64, endpoints: impl Iterator<Item = EndpointRecord>) -> Self {
         let store = MemoryStore::default();
         let mut vms: Vec<_> =
             (1..=workers + 1).map(|n| VmState::new(n, Settings::default())).collect();
@@ -21,7 +26,7 @@ impl Envoy {
         }
         let mut envoy = Self { store, vms, now: NOW, seed: 1 };
         assert!(envoy.vms[0].tick(&envoy.store, envoy.now));
-        let ops = (0..endpoints).map(|n| AgentOp::Endpoint(record(n))).collect();
+        let ops = endpoints.map(AgentOp::Endpoint).collect();
         let page = Page {
             position: Position { epoch: 9, seq: 1 },
             kind: PageKind::Snapshot { page: 0, pages: 1 },
@@ -32,6 +37,18 @@ impl Envoy {
     }
 
     fn choose(&mut self, worker: usize, chain: &[u64]) -> Option<(Routed, Option<Vec<u8>>)> {
+        match self.ask(worker, &Ask::default(), chain) {
+            (Choice::Routed(routed), messages) => Some((*routed, messages.into_iter().next())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        worker: usize,
+        ask: &Ask<'_>,
+        chain: &[u64],
+    ) -> (Choice, Vec<Vec<u8>>) {
         let seed = &mut self.seed;
         let mut random = || {
             *seed = seed
@@ -41,25 +58,16 @@ impl Envoy {
         };
         let prompt =
             Prompt { chain: chain.to_vec(), bytes: chain.len() as u64 * 128, ..Prompt::default() };
-        match self.vms[worker].choose(
-            &self.store,
-            &Ask::default(),
-            |_, _| prompt,
-            self.now,
-            &mut random,
-        ) {
-            (Choice::Routed(routed), message) => Some((*routed, message)),
-            _ => None,
-        }
+        self.vms[worker].choose(&self.store, ask, |_, _| prompt, self.now, &mut random)
     }
 
-    fn tell_applier(&mut self, messages: &[Vec<u8>]) {
+    pub(super) fn tell_applier(&mut self, messages: &[Vec<u8>]) {
         let messages = messages.iter().map(|m| Message::decode(m).unwrap());
         self.vms[0].on_messages(&self.store, messages, self.now);
         self.vms[0].tick(&self.store, self.now);
     }
 
-    fn totals(&self) -> Totals {
+    pub(super) fn totals(&self) -> Totals {
         Totals::decode(&self.store.get(&self.vms[0].keys.totals).unwrap().0).unwrap()
     }
 }
