@@ -19,6 +19,7 @@ pub mod inflight;
 pub mod json;
 pub mod ledger;
 pub mod prefix_table;
+pub mod quota;
 pub mod replica;
 pub mod request;
 pub mod response;
