@@ -21,6 +21,7 @@ pub mod kv_events;
 pub mod metrics;
 pub mod model_folder;
 pub mod replica;
+pub mod sidecar;
 pub mod tokens;
 
 /// Prompt tokens of a chat with these messages, the start of the answer included, as `usage` will

@@ -13,6 +13,7 @@ use engine_sim::api::ApiConfig;
 use engine_sim::engine::EngineConfig;
 use engine_sim::kv_events::KvEventsConfig;
 use engine_sim::kv_events::encoding::{Encoding, Hashes};
+use engine_sim::metrics::format::Format;
 use engine_sim::replica::{SimConfig, listener};
 use engine_sim::tokens::Tokenizer;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Simulated vLLM replicas for tests: many in one process, one port each, on 127.0.0.1.
 ///
 /// Once every port is open, one JSON line goes to stdout:
-/// {"ready":true,"admin":"127.0.0.1:9100","replicas":["127.0.0.1:9101", …],"kv_events":[[EVENTS,REPLAY], …]}
+/// {"ready":true,"admin":"127.0.0.1:9100","replicas":["127.0.0.1:9101", …],"kv_events":[[EVENTS,REPLAY], …],"sidecars":["127.0.0.1:9201", …]}
 ///
 /// Each replica serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /metrics, /health,
 /// /ping, /version, /load, /kv_event_sources and /reset_prefix_cache as vLLM 0.32 does. A request field `sim_reply_tokens`
@@ -125,6 +126,15 @@ struct Args {
     /// Publish events so many milliseconds late
     #[arg(long, default_value_t = 0)]
     kv_events_delay_ms: u64,
+    /// Whose /metrics each replica has, in turn, comma separated
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "vllm")]
+    engine: Vec<Format>,
+    /// Give each replica a sidecar with a port of its own, which has prompts computed where x-prefiller-host-port says
+    #[arg(long)]
+    sidecars: bool,
+    /// Port of the first replica's sidecar, the others follow; 0: any free ports
+    #[arg(long, default_value_t = 0)]
+    sidecar_base_port: u16,
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -185,6 +195,8 @@ impl Args {
                 buffer_steps: self.replay_buffer_steps,
                 delay: Duration::from_millis(self.kv_events_delay_ms),
             }),
+            formats: self.engine.clone(),
+            sidecars: self.sidecars,
         })
     }
 
@@ -241,18 +253,20 @@ async fn run(args: &Args) -> Result<(), String> {
     let mut interrupted = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
     let tokenizer = Tokenizer::new().map_err(|error| error.to_string())?;
     let fleet = Fleet::with_event_ports(args.config()?, tokenizer, args.kv_events_base_port);
-    let fleet = Arc::new(fleet);
+    let fleet = Arc::new(fleet.sidecars_from(args.sidecar_base_port));
     let (mut endpoints, mut event_ports) = (Vec::new(), Vec::new());
+    let mut sidecars = Vec::new();
     for port in args.replica_ports()? {
         let replica = fleet.add(port).await.map_err(|error| error.to_string())?;
         endpoints.push(replica.addr.to_string());
+        sidecars.extend(fleet.sidecar(replica.index).map(|addr| addr.to_string()));
         event_ports.extend(replica.event_ports().map(|ports| [ports.events, ports.replay]));
     }
     let admin = listener::bind(SocketAddr::from(([127, 0, 0, 1], args.admin_port)))
         .await
         .map_err(|error| format!("--admin-port {} cannot be bound: {error}", args.admin_port))?;
     let admin_addr = admin.local_addr().map_err(|error| error.to_string())?;
-    let ready = serde_json::json!({ "ready": true, "admin": admin_addr.to_string(), "replicas": endpoints, "kv_events": event_ports });
+    let ready = serde_json::json!({ "ready": true, "admin": admin_addr.to_string(), "replicas": endpoints, "kv_events": event_ports, "sidecars": sidecars });
     let mut stdout = std::io::stdout();
     // Whoever started this may not read the line; that is no reason to stop.
     let _ = writeln!(stdout, "{ready}").and_then(|()| stdout.flush());

@@ -32,6 +32,8 @@ fn config() -> SimConfig {
         sse_keep_alive: None,
         records: 1_000,
         kv_events: Some(KvEventsConfig::default()),
+        formats: Vec::new(),
+        sidecars: false,
     }
 }
 

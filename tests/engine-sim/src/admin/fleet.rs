@@ -1,6 +1,7 @@
 //! All replicas of the process, and what an operator can do to them.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ use crate::replica::faults::{
 };
 use crate::replica::listener::Stop;
 use crate::replica::{Replica, SimConfig, lock};
+use crate::sidecar::Sidecar;
 use crate::tokens::Tokenizer;
 
 /// Most replicas in one process.
@@ -52,6 +54,8 @@ pub struct Fleet {
     config: Arc<SimConfig>,
     tokenizer: Arc<Tokenizer>,
     replicas: Mutex<Vec<Option<Arc<Replica>>>>,
+    sidecars: Mutex<HashMap<usize, Sidecar>>,
+    sidecar_base_port: u16,
     // Ports for events by a replica's port: a pod that takes over another's address has all of it.
     event_ports: Mutex<HashMap<u16, Ports>>,
     events_base_port: u16,
@@ -71,7 +75,14 @@ impl Fleet {
             config: Arc::new(config),
             tokenizer: Arc::new(tokenizer),
             replicas: Mutex::new(Vec::new()),
+            sidecars: Mutex::new(HashMap::new()),
+            sidecar_base_port: 0,
         }
+    }
+
+    /// The same, and replica N's sidecar listens on port `base + N`; 0: on any.
+    pub fn sidecars_from(self, base: u16) -> Self {
+        Self { sidecar_base_port: base, ..self }
     }
 
     /// Starts one more replica on `port` (0 for any).
@@ -88,6 +99,20 @@ impl Fleet {
         let replica = Replica::start(index, port, self.ports_for(index, port), config, tokenizer)
             .await
             .map_err(|source| FleetError::Bind { port, source })?;
+        if self.config.sidecars {
+            let port = match (self.sidecar_base_port, u16::try_from(index).ok()) {
+                (base @ 1.., Some(index)) => base.saturating_add(index),
+                _ => 0,
+            };
+            match Sidecar::start(port, replica.addr).await {
+                Ok(sidecar) => lock(&self.sidecars).insert(index, sidecar),
+                Err(source) => {
+                    replica.close(Stop::Abort).await;
+                    replica.core().retire();
+                    return Err(FleetError::Bind { port, source });
+                }
+            };
+        }
         if let Some(ports) = replica.event_ports() {
             lock(&self.event_ports).insert(replica.addr.port(), ports);
         }
@@ -115,10 +140,16 @@ impl Fleet {
     pub async fn remove(&self, index: usize) -> Result<(), FleetError> {
         let place = lock(&self.replicas).get_mut(index).and_then(Option::take);
         let replica = place.ok_or(FleetError::NoReplica(index))?;
+        drop(lock(&self.sidecars).remove(&index));
         replica.close(Stop::Abort).await;
         replica.close_source().await;
         replica.core().retire();
         Ok(())
+    }
+
+    /// Where a replica's sidecar listens, if it has one.
+    pub fn sidecar(&self, index: usize) -> Option<SocketAddr> {
+        lock(&self.sidecars).get(&index).map(|sidecar| sidecar.addr)
     }
 
     /// Those running.
@@ -226,12 +257,17 @@ impl Fleet {
     /// The state of every replica, with the latest `limit` requests of each.
     pub fn state(&self, limit: usize) -> Value {
         let replicas: Vec<_> =
-            self.replicas().iter().map(|replica| state_of(replica, limit)).collect();
+            self.replicas().iter().map(|replica| self.state_of(replica, limit)).collect();
         json!({ "replicas": replicas })
+    }
+
+    fn state_of(&self, replica: &Replica, limit: usize) -> Value {
+        let sidecar = lock(&self.sidecars).get(&replica.index).map(Sidecar::state);
+        state_of(replica, &sidecar.unwrap_or_default(), limit)
     }
 }
 
-fn state_of(replica: &Replica, limit: usize) -> Value {
+fn state_of(replica: &Replica, sidecar: &Value, limit: usize) -> Value {
     let snapshot = replica.core().snapshot();
     let records = replica.records();
     let kept: Vec<_> = records.iter().collect();
@@ -254,10 +290,13 @@ fn state_of(replica: &Replica, limit: usize) -> Value {
         "prompt_tokens": snapshot.stats.prompt_tokens,
         "prefix_queries": snapshot.stats.prefix_queries,
         "prefix_hits": snapshot.stats.prefix_hits,
+        "prefilled_tokens": snapshot.stats.computed(),
+        "transferred_tokens": snapshot.stats.transferred,
         "preemptions": snapshot.stats.preemptions,
         "kv_events": replica.event_ports().map(|ports| json!({
             "port": ports.events, "replay_port": ports.replay, "batches": batches, "faults": event_faults,
         })),
+        "sidecar": sidecar,
         "requests": latest,
     })
 }

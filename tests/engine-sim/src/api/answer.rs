@@ -33,7 +33,7 @@ struct Body<'a> {
     usage: Usage,
     #[serde(flatten)]
     chat_only: Option<ChatOnly<'a>>,
-    kv_transfer_params: (),
+    kv_transfer_params: Value,
     ec_transfer_params: (),
     metrics: (),
 }
@@ -61,8 +61,15 @@ struct Details {
     multimodal_tokens: (),
 }
 
-/// The JSON body. `details`: whether usage says what was cached.
-pub fn body(head: &StreamHead, choices: &[Choice], totals: Totals, details: bool) -> Vec<u8> {
+/// The JSON body. `details`: whether usage says what was cached. `offer`: where another engine finds the prompt's KV,
+/// or null.
+pub fn body(
+    head: &StreamHead,
+    choices: &[Choice],
+    totals: Totals,
+    details: bool,
+    offer: Value,
+) -> Vec<u8> {
     let chat = head.api == Api::Chat;
     let listed = choices
         .iter()
@@ -94,7 +101,7 @@ pub fn body(head: &StreamHead, choices: &[Choice], totals: Totals, details: bool
             prompt_token_ids,
             prompt_text: (),
         }),
-        kv_transfer_params: (),
+        kv_transfer_params: offer,
         ec_transfer_params: (),
         metrics: (),
     };

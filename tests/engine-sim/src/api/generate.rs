@@ -9,6 +9,7 @@ use super::ApiConfig;
 use super::chat;
 use super::errors::ApiError;
 use super::fields::{Fields, Text, wrong_type};
+use super::transfer::{self, Transfer};
 use crate::engine::FinishReason;
 use crate::tokens::{Tokenizer, TokenizerError};
 
@@ -62,6 +63,8 @@ pub struct Generate {
     pub session: Option<String>,
     /// `request_id` of the body.
     pub request_id: Option<String>,
+    /// Which part of prefill and decode at different engines this request is; `None`: both are here.
+    pub transfer: Option<Transfer>,
 }
 
 impl From<TokenizerError> for ApiError {
@@ -126,6 +129,7 @@ pub fn parse(
         cache_salt,
         session: fields.text("session_id")?.map(Cow::into_owned),
         request_id: fields.text("request_id")?.map(Cow::into_owned),
+        transfer: transfer::read(&fields)?,
     })
 }
 

@@ -9,6 +9,7 @@ pub mod generate;
 pub mod models;
 pub mod sse;
 pub mod tokenize;
+pub mod transfer;
 
 /// Version that the simulator claims.
 pub const VERSION: &str = "0.32.0";

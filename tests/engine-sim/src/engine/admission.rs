@@ -55,6 +55,13 @@ impl Engine {
         for _ in 0..fresh {
             request.blocks.extend(self.pool.allocate(self.events.as_mut()));
         }
+        let local = request.computed;
+        // After a preemption what was transferred is lost like anything else.
+        if request.sub.transferred && request.admitted.is_none() {
+            request.computed = local.max(target.saturating_sub(1));
+            self.stats.transfer_queries += target.saturating_sub(local) as u64;
+            self.stats.transferred += (request.computed - local) as u64;
+        }
         let left = target.saturating_sub(request.computed) as u64;
         request.phase = Phase::Prefill {
             left: left.saturating_mul(UNITS_PER_TOKEN),
@@ -64,7 +71,7 @@ impl Engine {
         };
         request.admitted.get_or_insert(self.now);
         self.stats.prefix_queries += target as u64;
-        self.stats.prefix_hits += request.computed as u64;
+        self.stats.prefix_hits += local as u64;
         request.cached.get_or_insert(request.computed);
         true
     }

@@ -47,6 +47,9 @@ pub struct Submission {
     pub cache_salt: Option<Arc<str>>,
     /// Session that the client named, for the events.
     pub session: Option<Arc<str>>,
+    /// Another engine computed the prompt, and its KV comes from there: all but the last token, which is always
+    /// computed.
+    pub transferred: bool,
 }
 
 /// Something that a request's owner is told.

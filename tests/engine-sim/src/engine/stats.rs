@@ -84,6 +84,8 @@ impl Histogram {
 pub struct Stats {
     pub prefix_queries: u64,
     pub prefix_hits: u64,
+    pub transfer_queries: u64,
+    pub transferred: u64,
     pub preemptions: u64,
     pub prompt_tokens: u64,
     pub generation_tokens: u64,
@@ -108,11 +110,20 @@ pub struct Stats {
     pub prefill_computed_tokens: Histogram,
 }
 
+impl Stats {
+    /// Prompt tokens that the engine computed itself, those computed again after a preemption included.
+    pub fn computed(&self) -> u64 {
+        self.prefix_queries.saturating_sub(self.prefix_hits).saturating_sub(self.transferred)
+    }
+}
+
 impl Default for Stats {
     fn default() -> Self {
         Self {
             prefix_queries: 0,
             prefix_hits: 0,
+            transfer_queries: 0,
+            transferred: 0,
             preemptions: 0,
             prompt_tokens: 0,
             generation_tokens: 0,

@@ -35,6 +35,7 @@ fn request(id: RequestId, topic: u32, len: usize, answer: usize) -> Submission {
         adapter: None,
         cache_salt: None,
         session: None,
+        transferred: false,
     }
 }
 

@@ -68,7 +68,7 @@ fn requests(out: &mut Exposition, base: &[Label<'_>], gauges: &Gauges, with: Wit
 
 fn tokens(out: &mut Exposition, base: &[Label<'_>], stats: &Stats, with: With<'_, '_>) {
     let hits = stats.prefix_hits as f64;
-    let computed = stats.prefix_queries.saturating_sub(stats.prefix_hits) as f64;
+    let (computed, transferred) = (stats.computed() as f64, stats.transferred as f64);
     out.counter(
         "vllm:prefix_cache_queries",
         "Prefix cache queries, in terms of number of queried tokens.",
@@ -79,8 +79,8 @@ fn tokens(out: &mut Exposition, base: &[Label<'_>], stats: &Stats, with: With<'_
         "Prefix cache hits, in terms of number of cached tokens.",
         &[(base, hits)],
     );
-    out.counter("vllm:external_prefix_cache_queries", "External prefix cache queries from KV connector cross-instance cache sharing, in terms of number of queried tokens.", &[(base, 0.0)]);
-    out.counter("vllm:external_prefix_cache_hits", "External prefix cache hits from KV connector cross-instance cache sharing, in terms of number of cached tokens.", &[(base, 0.0)]);
+    out.counter("vllm:external_prefix_cache_queries", "External prefix cache queries from KV connector cross-instance cache sharing, in terms of number of queried tokens.", &[(base, stats.transfer_queries as f64)]);
+    out.counter("vllm:external_prefix_cache_hits", "External prefix cache hits from KV connector cross-instance cache sharing, in terms of number of cached tokens.", &[(base, transferred)]);
     out.counter(
         "vllm:mm_cache_queries",
         "Multi-modal cache queries, in terms of number of queried items.",
@@ -107,18 +107,18 @@ fn tokens(out: &mut Exposition, base: &[Label<'_>], stats: &Stats, with: With<'_
         &[
             (&with("source", "local_compute"), computed),
             (&with("source", "local_cache_hit"), hits),
-            (&with("source", "external_kv_transfer"), 0.0),
+            (&with("source", "external_kv_transfer"), transferred),
         ],
     );
     out.counter(
         "vllm:prompt_tokens_cached",
         "Number of cached prompt tokens (local + external).",
-        &[(base, hits)],
+        &[(base, hits + transferred)],
     );
     out.counter("vllm:prompt_tokens_cached_by_source", "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host (offloaded to DRAM), disk, p2p (transferred from another vLLM instance) or external_unspecified. Counted at admission; sums to vllm:prefix_cache_hits + vllm:external_prefix_cache_hits.", &[
         (&with("source", "device"), hits),
         (&with("source", "host"), 0.0),
-        (&with("source", "p2p"), 0.0),
+        (&with("source", "p2p"), transferred),
         (&with("source", "disk"), 0.0),
         (&with("source", "external_unspecified"), 0.0),
     ]);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::HeaderMap;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::connection::ResetFlag;
@@ -16,6 +17,7 @@ use crate::api::answer::{self, Choice};
 use crate::api::errors::ApiError;
 use crate::api::generate::{self, Api, Generate, Prompt};
 use crate::api::sse::{StreamHead, Totals};
+use crate::api::transfer::{self, Transfer};
 use crate::engine::blocks::{chain_hashes, chain_root};
 use crate::engine::{FinishReason, RequestId, Submission, SubmitError};
 use crate::kv_events::evictions::Lack;
@@ -175,7 +177,9 @@ pub(super) async fn generate(
         reset.set();
         return Err(Cut);
     }
-    let body = answer::body(&head, &choices, totals, replica.config.api.prompt_tokens_details);
+    let offer = offer(&replica, &generate);
+    let details = replica.config.api.prompt_tokens_details;
+    let body = answer::body(&head, &choices, totals, details, offer);
     flight.status(200, body.len());
     flight.end(Outcome::Finished);
     Ok(Reply {
@@ -203,6 +207,7 @@ fn submit(
             adapter: generate.adapter.as_deref().map(Arc::from),
             cache_salt: generate.cache_salt.as_deref().map(Arc::from),
             session: generate.session.as_deref().map(Arc::from),
+            transferred: generate.transfer == Some(Transfer::Decode),
         };
         flight.ids.push(submission.id);
         cached +=
@@ -215,14 +220,31 @@ fn submit(
                 }
             })?;
     }
-    let prompt_tokens = generate.prompts.iter().map(|prompt| prompt.prompt_len).sum();
+    let prompt_tokens: usize = generate.prompts.iter().map(|prompt| prompt.prompt_len).sum();
     let first_missing = first_missing(&flight.replica, generate, cached);
     flight.replica.records().update(flight.seq, |record| {
         record.prompt_tokens = prompt_tokens;
         record.cached_on_arrival = cached;
         record.first_missing = first_missing;
+        record.model.clone_from(&generate.model);
+        record.transfer = generate.transfer;
+        if generate.transfer == Some(Transfer::Decode) {
+            // Of each prompt the last token is computed here.
+            let last = generate.prompts.len();
+            record.transferred_tokens = prompt_tokens.saturating_sub(last).saturating_sub(cached);
+        }
     });
     Ok(cached)
+}
+
+/// Where another engine finds the KV of a request that is only to be prefilled here.
+fn offer(replica: &Replica, generate: &Generate) -> Value {
+    if generate.transfer != Some(Transfer::Prefill) {
+        return Value::Null;
+    }
+    let block_size = replica.config.engine.block_size;
+    let blocks = generate.prompts.iter().map(|prompt| prompt.prompt_len.div_ceil(block_size)).sum();
+    transfer::offered(&replica.addr.ip().to_string(), replica.addr.port(), blocks)
 }
 
 /// Why the block after the `held` tokens of a request's only prompt is not held.

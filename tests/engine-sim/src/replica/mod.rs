@@ -25,6 +25,7 @@ use crate::kv_events::batch::StepEvents;
 use crate::kv_events::faults::EventFaults;
 use crate::kv_events::line::Line;
 use crate::kv_events::source::{Ports, Source};
+use crate::metrics::format::Format;
 use crate::metrics::http::HttpStats;
 use crate::metrics::loras::LoraSeries;
 use crate::metrics::{Exposition, families};
@@ -50,6 +51,18 @@ pub struct SimConfig {
     pub records: usize,
     /// How cache events are published; `None` for not at all.
     pub kv_events: Option<KvEventsConfig>,
+    /// Whose exposition each replica speaks, in turn; none: vLLM's.
+    pub formats: Vec<Format>,
+    /// Whether each replica has a sidecar for prefill at other replicas.
+    pub sidecars: bool,
+}
+
+impl SimConfig {
+    /// Whose exposition replica `index` speaks.
+    pub fn format_of(&self, index: usize) -> Format {
+        let place = index.checked_rem(self.formats.len());
+        place.and_then(|place| self.formats.get(place)).copied().unwrap_or_default()
+    }
 }
 
 /// One simulated engine with its port.
@@ -59,6 +72,7 @@ pub struct Replica {
     /// Where it listens, or listened.
     pub addr: SocketAddr,
     config: Arc<SimConfig>,
+    format: Format,
     tokenizer: Arc<Tokenizer>,
     core: Arc<Core>,
     faults: watch::Sender<Faults>,
@@ -111,6 +125,7 @@ impl Replica {
             records: Mutex::new(Records::new(config.records)),
             http: Mutex::new(HttpStats::default()),
             loras: Mutex::new(LoraSeries::default()),
+            format: config.format_of(index),
             config,
             tokenizer,
         });
@@ -245,6 +260,9 @@ impl Replica {
     pub fn metrics(&self) -> String {
         let model = self.config.api.models.first().map_or("", |name| name);
         let snapshot = self.core.snapshot();
+        if let Some(text) = self.format.others(model, &self.config.engine, &snapshot) {
+            return text;
+        }
         let mut out = Exposition::new(snapshot.created);
         out.gauge(
             "process_start_time_seconds",
@@ -266,7 +284,7 @@ impl Replica {
             loras.write(&mut out, self.config.engine.max_loras);
         }
         lock(&self.http).write(&mut out);
-        out.finish()
+        self.format.renamed(out.finish())
     }
 
     pub(crate) fn faults_sender(&self) -> &watch::Sender<Faults> {

@@ -6,6 +6,7 @@ use hyper::HeaderMap;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::api::transfer::Transfer;
 use crate::kv_events::evictions::Lack;
 
 /// Longest header value kept.
@@ -24,6 +25,12 @@ pub struct Record {
     pub body_bytes: usize,
     /// XXH3-64 of the body as received, 16 hex digits.
     pub body_xxh3: String,
+    /// Model name as the request had it; empty if it was turned away before it was read.
+    pub model: String,
+    /// Its part in prefill and decode at different engines, if it has one.
+    pub transfer: Option<Transfer>,
+    /// Prompt tokens whose KV came from another engine.
+    pub transferred_tokens: usize,
     /// Tokens of the prompts; 0 if the request was turned away before they were counted.
     pub prompt_tokens: usize,
     /// Of these, tokens that were cached on arrival.
@@ -90,6 +97,9 @@ impl Records {
                     .map(|(_, value)| value.clone()),
                 body_bytes: body.len(),
                 body_xxh3: format!("{:016x}", xxh3_64(body)),
+                model: String::new(),
+                transfer: None,
+                transferred_tokens: 0,
                 prompt_tokens: 0,
                 cached_on_arrival: 0,
                 first_missing: None,

@@ -17,6 +17,7 @@ use super::{Replica, lock, unix_now};
 use crate::api::errors::ApiError;
 use crate::api::generate::Api;
 use crate::api::{VERSION, models, tokenize};
+use crate::metrics::format::{FORMER_KV_USAGE, Format, KV_USAGE};
 use crate::metrics::http::Answered;
 
 /// Longest request body, bytes.
@@ -154,15 +155,12 @@ impl Replica {
             MetricsFault::Truncate => {
                 let whole = self.metrics();
                 // Inside the value of the gauge that matters most.
-                let cut =
-                    whole.find("vllm:kv_cache_usage_perc{").map_or(whole.len() / 2, |at| at + 40);
+                let [usage, _] = self.format.signals();
+                let cut = whole.find(usage).map_or(whole.len() / 2, |at| at + 40);
                 (200, whole.get(..cut).unwrap_or(&whole).to_owned())
             }
-            MetricsFault::OldNames => (
-                200,
-                self.metrics().replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-            ),
-            MetricsFault::Nan => (200, with_nan(&self.metrics())),
+            MetricsFault::OldNames => (200, self.metrics().replace(KV_USAGE, FORMER_KV_USAGE)),
+            MetricsFault::Nan => (200, with_nan(&self.metrics(), self.format)),
             MetricsFault::Hang => {
                 let mut faults = self.faults.subscribe();
                 // As in `until_answering`.
@@ -251,11 +249,10 @@ fn method_word(method: &Method) -> &'static str {
     }
 }
 
-fn with_nan(exposition: &str) -> String {
+fn with_nan(exposition: &str, format: Format) -> String {
     let mut out = String::with_capacity(exposition.len());
     for line in exposition.lines() {
-        let spoilt = line.starts_with("vllm:kv_cache_usage_perc{")
-            || line.starts_with("vllm:num_requests_waiting{");
+        let spoilt = format.signals().iter().any(|signal| line.starts_with(signal));
         match line.rsplit_once(' ').filter(|_| spoilt) {
             Some((series, _)) => out.extend([series, " NaN\n"]),
             None => out.extend([line, "\n"]),

@@ -33,6 +33,8 @@ pub fn config() -> SimConfig {
         sse_keep_alive: None,
         records: 100,
         kv_events: None,
+        formats: Vec::new(),
+        sidecars: false,
     }
 }
 
