@@ -127,7 +127,7 @@ impl Buckets {
     pub fn settle(&mut self, asks: &[Ask], charged: u64, now_ms: u64) {
         let charged = charged.min(MAX_CHARGE);
         for ask in asks {
-            match ask.bucket.kind {
+            match ask.bucket.kind() {
                 Kind::Requests => {}
                 Kind::Tokens if charged > ask.amount => {
                     let more = charged.saturating_sub(ask.amount);
@@ -149,7 +149,7 @@ impl Buckets {
     /// Counts what was taken of another owner, whose table is lost. Only what is at once: for the rest see
     /// [`restore`](Self::restore).
     pub fn take_over(&mut self, asks: &[Ask], now_ms: u64) {
-        for ask in asks.iter().filter(|ask| !ask.bucket.kind.refills()) {
+        for ask in asks.iter().filter(|ask| !ask.bucket.kind().refills()) {
             self.charge(ask, now_ms);
         }
     }
@@ -157,11 +157,11 @@ impl Buckets {
     /// Takes over how a bucket that time fills stood at `at_ms`, as a lost owner told it. Of several tellings the
     /// lowest counts: the others came before something was taken.
     pub fn restore(&mut self, told: &Level, at_ms: u64, now_ms: u64) {
-        if !told.bucket.kind.refills() {
+        if !told.bucket.kind().refills() {
             return;
         }
         let at_ms = at_ms.min(now_ms);
-        let mut bucket = Bucket::with_balance(told.bucket.kind, told.limit, told.balance, at_ms);
+        let mut bucket = Bucket::with_balance(told.bucket.kind(), told.limit, told.balance, at_ms);
         bucket.advance(told.limit, now_ms);
         if let Some(known) = self.bucket(told.bucket, told.limit, now_ms)
             && bucket.balance() < known.balance()
@@ -177,7 +177,7 @@ impl Buckets {
 
     /// How a bucket stands; the amount does not matter.
     pub fn level(&mut self, ask: &Ask, now_ms: u64) -> Level {
-        let mut full = Bucket::new(ask.bucket.kind, ask.limit, now_ms);
+        let mut full = Bucket::new(ask.bucket.kind(), ask.limit, now_ms);
         let bucket = self.table.get_mut(&ask.bucket).unwrap_or(&mut full);
         bucket.advance(ask.limit, now_ms);
         let (balance, reset_ms) = (bucket.balance(), bucket.reset_ms());
@@ -216,7 +216,7 @@ impl Buckets {
                 return None;
             }
         }
-        let bucket = self.table.entry(id).or_insert_with(|| Bucket::new(id.kind, limit, now_ms));
+        let bucket = self.table.entry(id).or_insert_with(|| Bucket::new(id.kind(), limit, now_ms));
         bucket.advance(limit, now_ms);
         Some(bucket)
     }

@@ -10,7 +10,7 @@ use crate::request::LocalReply;
 /// The answer to a request that its tenant's budget has no room for. `Retry-After` is in seconds, rounded up.
 #[must_use]
 pub fn refusal_reply(refusal: &Refusal) -> LocalReply {
-    let (kind, limit, amount) = (refusal.ask.bucket.kind, refusal.ask.limit, refusal.ask.amount);
+    let (kind, limit, amount) = (refusal.ask.bucket.kind(), refusal.ask.limit, refusal.ask.amount);
     let wait_ms = match refusal.why {
         Why::Short { retry_after_ms } => retry_after_ms,
         Why::TooLarge => {
@@ -63,7 +63,7 @@ pub fn refusal_reply(refusal: &Refusal) -> LocalReply {
 pub fn rate_limit_headers(levels: &[Level]) -> Vec<(&'static str, String)> {
     let mut headers = Vec::new();
     for level in levels {
-        let [limit, remaining, reset] = match level.bucket.kind {
+        let [limit, remaining, reset] = match level.bucket.kind() {
             Kind::Requests => [
                 "x-ratelimit-limit-requests",
                 "x-ratelimit-remaining-requests",

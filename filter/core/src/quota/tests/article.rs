@@ -31,7 +31,7 @@ impl Table {
         let demand = Demand { input_tokens: input, max_output: max, answers: 1 };
         let budget = Budget::of(&self.tenant, "llama-70b", &demand);
         let taken = self.buckets.take_all(&budget.asks, 0);
-        (budget, taken.map(|_| ()).map_err(|refusal| refusal.ask.bucket.kind))
+        (budget, taken.map(|_| ()).map_err(|refusal| refusal.ask.bucket.kind()))
     }
 
     fn stands(&mut self) -> (i64, i64) {
