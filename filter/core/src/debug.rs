@@ -10,6 +10,7 @@ pub fn state_json(vm: &VmState, now_ms: u64, memory_bytes: usize) -> String {
     let replica = &vm.follower().replica;
     let (position, answered_ms) = replica.roster.position();
     let in_flight = vm.in_flight();
+    let policy = replica.policy.current();
     let endpoints: Vec<Value> = replica
         .roster
         .iter()
@@ -23,6 +24,7 @@ pub fn state_json(vm: &VmState, now_ms: u64, memory_bytes: usize) -> String {
                 "generation": record.generation,
                 "column": endpoint.columns.held.0,
                 "precise": record.precise,
+                "pools": record.pools,
                 "block_tokens": record.block_tokens,
                 "kv_blocks": record.kv_blocks,
                 "bytes_per_token": endpoint.bytes_per_token,
@@ -56,6 +58,12 @@ pub fn state_json(vm: &VmState, now_ms: u64, memory_bytes: usize) -> String {
         "prefix_blocks": replica.table.len(),
         "memory_bytes": memory_bytes,
         "models": models,
+        "policy": {
+            "revision": format!("{:016x}", replica.policy.revision()),
+            "unreadable": replica.policy.unreadable(),
+            "pools": policy.pools.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(),
+            "schedulers": policy.schedulers.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(),
+        },
         "vms": in_flight.totals.row_count(),
         "in_flight": charged,
         "in_flight_here": vm.ledger().total(),

@@ -21,4 +21,4 @@ pub mod stack;
 pub mod state;
 pub mod workers;
 
-pub use stack::{AgentPresence, Endpoint, Setup, Stack};
+pub use stack::{AgentPresence, Endpoint, MODEL, Setup, Stack};

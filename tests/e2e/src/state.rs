@@ -21,6 +21,8 @@ pub struct FilterState {
     pub applied: u64,
     /// VMs whose rows are added up.
     pub vms: usize,
+    /// The compiled configuration that it decides by.
+    pub policy: FilterPolicy,
     /// Blocks in its prefix table.
     pub prefix_blocks: u64,
     /// Requests that are charged, over all VMs and endpoints, those that are gone included.
@@ -29,6 +31,17 @@ pub struct FilterState {
     pub in_flight_here: u64,
     /// The endpoints in its table.
     pub endpoints: Vec<FilterEndpoint>,
+}
+
+/// The compiled configuration as the filter has it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FilterPolicy {
+    /// Changes with its contents; zeros if there is none.
+    pub revision: String,
+    /// `namespace/name` of each pool.
+    pub pools: Vec<String>,
+    /// Names of the schedulers.
+    pub schedulers: Vec<String>,
 }
 
 /// An endpoint as the filter has it.
@@ -52,6 +65,8 @@ pub struct FilterEndpoint {
     pub waiting: Option<f64>,
     /// Scraped.
     pub kv_usage: Option<f64>,
+    /// Scraped.
+    pub running: Option<f64>,
     /// Since that scrape.
     pub load_age_ms: u64,
     /// Charged to it, over all VMs.

@@ -1,0 +1,6 @@
+//! llm-d's configuration, as YAML through the agent, decides where requests go on a real Envoy.
+#![cfg(feature = "e2e")]
+
+mod bed;
+mod filters;
+mod scorers;
