@@ -10,6 +10,7 @@ const IN_MODULE = new Set(`
   serde serde_core serde_derive serde_json itoa ryu zmij
   proc-macro2 quote syn unicode-ident thiserror thiserror-impl
   warmroute-chat-template minijinja indexmap unicode-normalization tinyvec
+  sha2 digest block-buffer crypto-common hybrid-array typenum cfg-if
 `.trim().split(/\s+/));
 
 const LICENCES = new Set([
