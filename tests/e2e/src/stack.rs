@@ -417,7 +417,11 @@ fn write_model(programs: &Programs, folder: &Path) -> Result<()> {
 
 fn simulated(simulator: &Simulator, labels: &[Labels]) -> Vec<Endpoint> {
     let named = |(index, &address)| {
-        let labels = labels.get(index).cloned().unwrap_or_default();
+        let labels: Labels = labels.get(index).cloned().unwrap_or_default();
+        // A decode engine is reached through its sidecar; a prefill engine is bare.
+        let decodes = labels.iter().any(|(key, value)| key == "llm-d.ai/role" && value == "decode");
+        let sidecar = simulator.sidecars.get(index).copied().filter(|_| decodes);
+        let address = sidecar.unwrap_or(address);
         Endpoint { name: format!("engine-{index}"), address, labels }
     };
     simulator.replicas.iter().enumerate().map(named).collect()

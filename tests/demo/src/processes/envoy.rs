@@ -104,6 +104,15 @@ impl Envoy {
         Ok(value.and_then(|value| value.parse().ok()).unwrap_or(0))
     }
 
+    /// All statistics as Prometheus reads them.
+    ///
+    /// # Errors
+    /// When the admin interface does not answer.
+    pub async fn prometheus(&self) -> Result<String, ProcessError> {
+        let answer = control::get(self.admin, "/stats/prometheus").await?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    }
+
     /// Hosts that a cluster has.
     ///
     /// # Errors

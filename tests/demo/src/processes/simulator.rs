@@ -39,6 +39,8 @@ pub struct Simulator {
     pub admin: SocketAddr,
     /// Its replicas.
     pub replicas: Vec<SocketAddr>,
+    /// Sidecars of the replicas, in their order, if it was started with `--sidecars`.
+    pub sidecars: Vec<SocketAddr>,
 }
 
 /// The line it prints when it listens.
@@ -47,6 +49,8 @@ struct Ready {
     ready: bool,
     admin: SocketAddr,
     replicas: Vec<SocketAddr>,
+    #[serde(default)]
+    sidecars: Vec<SocketAddr>,
 }
 
 impl Simulator {
@@ -80,7 +84,8 @@ impl Simulator {
             serde_json::from_str::<Ready>(line).ok().filter(|line| line.ready)
         };
         let ready = process.wait_ready(Duration::from_secs(30), ready).await?;
-        Ok(Self { process, admin: ready.admin, replicas: ready.replicas })
+        let Ready { admin, replicas, sidecars, .. } = ready;
+        Ok(Self { process, admin, replicas, sidecars })
     }
 
     /// Empties the caches and counters of all replicas; ends what occupies them.

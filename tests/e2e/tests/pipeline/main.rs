@@ -3,4 +3,7 @@
 
 mod bed;
 mod filters;
+mod handlers;
+mod names;
+mod reloads;
 mod scorers;
