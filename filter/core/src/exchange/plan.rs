@@ -115,3 +115,79 @@ impl Plan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Headers;
+    use super::*;
+    use crate::request::{BodyScan, PathClass, Scratch};
+    use warmroute_shared_state::policy::routing::{Backend, Pool, RouteMatch, Routing};
+
+    fn policy(first: u32, second: u32) -> Policy {
+        let pool = |name: &str| Pool {
+            name: name.into(),
+            cluster: name.into(),
+            fail_open: false,
+            scheduler: 0,
+        };
+        let backend =
+            |pool, name: &str, weight| Backend { pool: Some(pool), name: name.into(), weight };
+        let backends = vec![backend(0, "bf16", first), backend(1, "fp8", second)];
+        let rule = RouteRule { name: "serving/llama/0".into(), backends, ..RouteRule::default() };
+        let routing =
+            Routing { matches: vec![RouteMatch::default()], rules: vec![rule], default_pool: None };
+        Policy { pools: vec![pool("bf16"), pool("fp8")], routing, ..Policy::default() }
+    }
+
+    /// Pool of a turn of a conversation: one system prompt for all, its own first user message.
+    fn pool_of(policy: &Policy, conversation: usize, turns: usize) -> usize {
+        let mut messages = String::from(r#"{"role":"system","content":"You are helpful."}"#);
+        for turn in 0..turns {
+            if turn > 0 {
+                messages += r#",{"role":"assistant","content":"An answer."}"#;
+            }
+            let text = if turn == 0 { conversation } else { turn };
+            messages += &format!(r#",{{"role":"user","content":"Question {text}"}}"#);
+        }
+        let body = format!(r#"{{"model":"llama","messages":[{messages}]}}"#);
+        let mut scan = BodyScan::new(PathClass::Chat, Scratch::default());
+        scan.feed(body.as_bytes()).unwrap();
+        let facts = scan.finish().unwrap();
+        let pairs = [(":method", "POST"), (":path", "/v1/chat/completions"), (":authority", "h")];
+        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
+        let headers = Headers::new(pairs.into(), false);
+        let mut head = RequestHead { headers, end_of_stream: false };
+        let mut random = || panic!("a conversation's side is no matter of chance");
+        let opening = || facts.conversation_key();
+        plan(policy, &mut head, facts.model_name(), opening, &mut random).unwrap().pool.unwrap()
+    }
+
+    crate::tests! {
+        fn twenty_thousand_conversations_split_as_weighed_and_none_changes_sides() {
+            const CONVERSATIONS: usize = 20_000;
+            let weights = [(90, 10), (70, 30), (80, 20)];
+            let policies = weights.map(|(first, second)| policy(first, second));
+            let mut small = [0usize; 3];
+            let mut moved = 0;
+            for conversation in 0..CONVERSATIONS {
+                let sides = policies.each_ref().map(|policy| {
+                    let side = pool_of(policy, conversation, 1);
+                    // Later turns, now and then: they cost more to read.
+                    let turns = 2 + conversation % 3;
+                    assert_eq!(pool_of(policy, conversation, turns), side, "{conversation}");
+                    side
+                });
+                for (count, side) in small.iter_mut().zip(sides) {
+                    *count += side;
+                }
+                assert!(sides[0] <= sides[2], "from 90/10 to 80/20 nobody moves back");
+                moved += usize::from(sides[0] != sides[2]);
+            }
+            for (count, (_, second)) in small.iter().zip(weights) {
+                let off = count.abs_diff(CONVERSATIONS * second as usize / 100);
+                assert!(off <= CONVERSATIONS / 100, "{second}%: {count}");
+            }
+            assert!(moved.abs_diff(CONVERSATIONS / 10) <= CONVERSATIONS / 100, "{moved}");
+        }
+    }
+}
