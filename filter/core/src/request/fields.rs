@@ -62,14 +62,14 @@ impl Frame {
         }
     }
 
-    /// What the items of an array frame are; `None` for an object, whose keys say it.
-    pub(super) fn item(self) -> Option<Slot> {
+    /// What the items of an array frame are; of an object its keys say it.
+    pub(super) fn item(self) -> Slot {
         match self {
-            Self::Messages => Some(Slot::Message),
-            Self::Parts | Self::System | Self::Result => Some(Slot::Part),
-            Self::Prompt => Some(Slot::PromptItem),
-            Self::TokenRow | Self::Tokens => Some(Slot::TokenId),
-            _ => None,
+            Self::Messages => Slot::Message,
+            Self::Parts | Self::System | Self::Result => Slot::Part,
+            Self::Prompt => Slot::PromptItem,
+            Self::TokenRow | Self::Tokens => Slot::TokenId,
+            _ => Slot::Unread,
         }
     }
 }

@@ -17,6 +17,7 @@ mod anthropic;
 pub mod approximate;
 mod content;
 mod conversation;
+mod draft;
 pub mod error;
 pub mod facts;
 mod fields;

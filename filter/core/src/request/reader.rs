@@ -1,52 +1,13 @@
 //! From JSON events to fields. Of duplicate keys the last wins, as in the engine's (Python's) parser.
 
+use super::draft::Draft;
 use super::facts::{ByteSpan, Content, Field, StreamOptions, TextSpan, clamp};
 use super::fields::{Altering, Frame, Kept, Slot};
 use super::kept::Keeper;
-use super::messages::MessagesDraft;
 use super::path::PathClass;
-use super::prompts::PromptDraft;
 use super::scratch::Scratch;
 use super::value::Value;
 use crate::json::{Container, Handler, Scalar};
-
-/// The fields of the body seen so far; see [`RequestFacts`](super::RequestFacts).
-#[derive(Debug, Default)]
-pub(super) struct Draft {
-    pub(super) is_object: bool,
-    pub(super) body_start: u32,
-    pub(super) model: Option<Field<TextSpan>>,
-    pub(super) stream: bool,
-    pub(super) max_tokens: Option<u64>,
-    pub(super) max_completion_tokens: Option<u64>,
-    pub(super) choices: Option<u64>,
-    pub(super) stream_options: Option<StreamOptions>,
-    pub(super) cache_salt: Option<TextSpan>,
-    pub(super) chat_template: Option<TextSpan>,
-    pub(super) add_generation_prompt: Option<bool>,
-    pub(super) continue_final_message: Option<bool>,
-    pub(super) reasoning_effort: Option<TextSpan>,
-    pub(super) adds_special_tokens: Option<bool>,
-    pub(super) truncates: bool,
-    pub(super) has_suffix: bool,
-    /// Indices of kept values.
-    pub(super) tools: Option<u32>,
-    pub(super) tool_choice: Option<u32>,
-    pub(super) documents: Option<u32>,
-    pub(super) template_arguments: Option<u32>,
-    /// `input` or `items`, if it is a list.
-    pub(super) items: Option<u32>,
-    /// The same if it is a text.
-    pub(super) input: Content,
-    /// `input` is not null.
-    pub(super) has_input: bool,
-    pub(super) has_features: bool,
-    /// Anthropic's; and `instructions`.
-    pub(super) system: Content,
-    pub(super) disables_thinking: bool,
-    pub(super) messages: MessagesDraft,
-    pub(super) prompt: PromptDraft,
-}
 
 /// Listens to the scanner, follows where it is, and fills draft and buffers.
 pub(super) struct Reader {
@@ -55,6 +16,7 @@ pub(super) struct Reader {
     pub(super) draft: Draft,
     pub(super) keeper: Keeper,
     frame: Frame,
+    /// What the next value is: said by the last key, or by the array.
     slot: Slot,
     /// Containers open inside a value that we do not read.
     skipped: usize,
@@ -83,8 +45,9 @@ impl Reader {
         }
     }
 
-    fn slot(&self) -> Slot {
-        self.frame.item().unwrap_or(self.slot)
+    fn to(&mut self, frame: Frame) {
+        self.frame = frame;
+        self.slot = frame.item();
     }
 
     /// Gives a complete value (or the start of a wrong container) to its slot.
@@ -331,7 +294,7 @@ impl Reader {
             | Frame::OutputConfig
             | Frame::SamplingParams => {}
         }
-        self.frame = self.frame.parent();
+        self.to(self.frame.parent());
     }
 }
 
@@ -352,7 +315,7 @@ impl Handler for Reader {
         if self.skipped > 0 {
             return;
         }
-        let slot = self.slot();
+        let slot = self.slot;
         self.value_at = at;
         self.text_start = self.scratch.text.len();
         self.storing = slot.takes_text();
@@ -378,15 +341,22 @@ impl Handler for Reader {
             Value::Wrong
         };
         self.storing = false;
-        match self.slot() {
+        match self.slot {
             Slot::Kept(_) => self.keeper.end(end, &mut self.scratch),
             slot => self.assign(slot, value, ByteSpan::new(self.value_at, end)),
         }
     }
 
     fn scalar(&mut self, value: Scalar, at: usize, end: usize) {
-        if self.skipped == 0 {
-            self.assign(self.slot(), value.into(), ByteSpan::new(at, end));
+        if self.skipped > 0 {
+            return;
+        }
+        let Self { draft, scratch, .. } = self;
+        match self.slot {
+            // Token ids come by the ten thousand.
+            Slot::TokenId => draft.prompt.token_id(value.into(), scratch),
+            Slot::PromptItem => draft.prompt.item(value.into(), scratch),
+            slot => self.assign(slot, value.into(), ByteSpan::new(at, end)),
         }
     }
 
@@ -395,10 +365,9 @@ impl Handler for Reader {
             self.skipped = self.skipped.saturating_add(1);
             return;
         }
-        let slot = self.slot();
-        self.slot = Slot::Unread;
+        let slot = self.slot;
         if let Some(frame) = self.enter(slot, container, at) {
-            self.frame = frame;
+            self.to(frame);
             return;
         }
         self.skipped = 1;
@@ -418,6 +387,5 @@ impl Handler for Reader {
             return;
         }
         self.leave(end);
-        self.slot = Slot::Unread;
     }
 }

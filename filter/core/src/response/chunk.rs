@@ -11,6 +11,7 @@ const TEXT_BYTES: usize = 24;
 #[derive(Debug, Clone)]
 pub(super) struct ChunkReader {
     frame: Frame,
+    /// What the next value is: said by the last key, or by the array.
     slot: Slot,
     /// Containers open inside a value that we do not read.
     skipped: usize,
@@ -103,8 +104,9 @@ impl ChunkReader {
         }
     }
 
-    fn slot(&self) -> Slot {
-        self.frame.item().unwrap_or(self.slot)
+    fn to(&mut self, frame: Frame) {
+        self.frame = frame;
+        self.slot = frame.item();
     }
 
     fn finished(&mut self, reason: FinishReason) {
@@ -163,7 +165,7 @@ impl Handler for ChunkReader {
         if self.skipped > 0 {
             return;
         }
-        match self.slot() {
+        match self.slot {
             Slot::Generated | Slot::GeneratedItem | Slot::EventDelta => self.generated = true,
             slot if slot.takes_text() => {
                 let end = self.text_len.saturating_add(bytes.len());
@@ -181,11 +183,10 @@ impl Handler for ChunkReader {
             return;
         }
         let text = self.text.get(..self.text_len).unwrap_or_default();
-        match self.slot() {
+        match self.slot {
             Slot::FinishReason => self.finished(FinishReason::of(text)),
             Slot::EventType => self.event = Event::of(text),
             Slot::Status => self.status = status(text),
-            Slot::ObjectKind => self.is_response = text == b"response",
             Slot::Error => self.error = Some(EngineError::default()),
             Slot::Count(count) => {
                 if let Some(value) = number(text) {
@@ -203,7 +204,7 @@ impl Handler for ChunkReader {
         if self.skipped > 0 {
             return;
         }
-        match (self.slot(), number.as_u64()) {
+        match (self.slot, number.as_u64()) {
             (Slot::Count(count), Some(value)) => self.count(count, value),
             (Slot::ErrorCode, Some(code)) => self.error = Some(EngineError { code: Some(code) }),
             (Slot::GeneratedItem, _) => self.generated = true,
@@ -216,14 +217,14 @@ impl Handler for ChunkReader {
             self.skipped = self.skipped.saturating_add(1);
             return;
         }
-        let slot = self.slot();
-        self.slot = Slot::Unread;
+        let slot = self.slot;
         if slot == Slot::Error {
             self.error = Some(EngineError::default());
         }
         if let Some(frame) = self.frame.enter(slot, container) {
             self.is_object |= slot == Slot::Document;
-            self.frame = frame;
+            self.is_response |= slot == Slot::Output;
+            self.to(frame);
             return;
         }
         match slot {
@@ -239,7 +240,6 @@ impl Handler for ChunkReader {
             self.skipped = self.skipped.saturating_sub(1);
             return;
         }
-        self.frame = self.frame.parent();
-        self.slot = Slot::Unread;
+        self.to(self.frame.parent());
     }
 }

@@ -72,14 +72,15 @@ impl Frame {
         }
     }
 
-    /// What the items of an array frame are; `None` for an object, whose keys say it.
-    pub(super) fn item(self) -> Option<Slot> {
+    /// What the items of an array frame are; of an object its keys say it.
+    pub(super) fn item(self) -> Slot {
         match self {
-            Self::Content => Some(Slot::EventBlock),
-            Self::Choices => Some(Slot::Choice),
-            Self::ToolCalls | Self::Output => Some(Slot::GeneratedItem),
-            Self::ChoiceTokens | Self::OutputTokens => Some(Slot::GeneratedItem),
-            _ => None,
+            Self::Content => Slot::EventBlock,
+            Self::Choices => Slot::Choice,
+            Self::ToolCalls | Self::Output | Self::ChoiceTokens | Self::OutputTokens => {
+                Slot::GeneratedItem
+            }
+            _ => Slot::Unread,
         }
     }
 
@@ -144,7 +145,6 @@ pub(super) enum Slot {
     Response,
     Output,
     Status,
-    ObjectKind,
     MetaInfo,
 }
 
@@ -224,7 +224,6 @@ impl Slot {
             b"response" => Self::Response,
             b"output" => Self::Output,
             b"status" => Self::Status,
-            b"object" => Self::ObjectKind,
             b"text" => Self::Generated,
             b"output_ids" => Self::Tokens,
             b"meta_info" => Self::MetaInfo,
@@ -247,10 +246,7 @@ impl Slot {
 
     /// Whether the text of a string here says something.
     pub(super) fn takes_text(self) -> bool {
-        matches!(
-            self,
-            Self::FinishReason | Self::EventType | Self::Status | Self::ObjectKind | Self::Count(_)
-        )
+        matches!(self, Self::FinishReason | Self::EventType | Self::Status | Self::Count(_))
     }
 }
 

@@ -8,6 +8,8 @@ use memchr::memchr2;
 
 /// Hears the parts of an event stream.
 pub trait EventSink {
+    /// A line begins at the offset `at` (as in [`data`](Self::data)); `empty`: it ends there, too.
+    fn line(&mut self, _at: usize, _empty: bool) {}
     /// Some bytes of a `data` line; `at` is the offset of the first one in the stream, which may wrap.
     fn data(&mut self, piece: &[u8], at: usize);
     /// The `data` line ends.
@@ -87,7 +89,11 @@ impl LineSplitter {
                     continue;
                 }
             }
-            if matches!(byte, b'\n' | b'\r') {
+            let ends = matches!(byte, b'\n' | b'\r');
+            if self.place == Place::Name && self.name_len == 0 {
+                sink.line(end.wrapping_sub(rest.len()), ends);
+            }
+            if ends {
                 self.line_end(sink);
                 self.after_cr = byte == b'\r';
                 rest = tail;

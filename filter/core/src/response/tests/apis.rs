@@ -95,7 +95,7 @@ crate::tests! {
         }
         let arguments = r#"{"type":"response.function_call_arguments.delta","delta":"{"}"#;
         assert!(stream(format!("data: {arguments}\n\n").as_bytes()).facts.first_token);
-        let failed = document(200, br#"{"object":"response","status":"failed","error":{"code":"server_error"}}"#);
+        let failed = document(200, br#"{"object":"response","status":"failed","output":[]}"#);
         assert_eq!(failed.outcome, Outcome::EngineError);
         let other = document(200, br#"{"object":"other","status":"failed"}"#);
         assert_eq!(other.outcome, Outcome::Completed);
