@@ -3,6 +3,7 @@
 use crate::config::error::Issue;
 use crate::config::{Configuration, watch};
 use crate::fleet::{Fleet, Settings, Shared};
+use crate::ledger::{self, Ledger};
 use crate::publish::eds::Hosts;
 use crate::serve::{Server, connections};
 use std::future::Future;
@@ -35,7 +36,7 @@ pub enum AppError {
         source: std::io::Error,
     },
     /// The system gives no thread.
-    #[error("no thread for KV events ({0}); raise the limit of threads")]
+    #[error("no thread for KV events or the ledger ({0}); raise the limit of threads")]
     NoThread(std::io::Error),
     /// A part ended that only a fault of the agent's own can end.
     #[error("the {0} ended by a fault; start the agent again, and report what it logged before")]
@@ -51,6 +52,8 @@ pub struct Options {
     pub look_every: Duration,
     /// How endpoints are kept.
     pub fleet: Settings,
+    /// Where usage records go.
+    pub ledger: ledger::Settings,
     /// Bounds of the HTTP server.
     pub connections: connections::Limits,
 }
@@ -84,11 +87,13 @@ pub async fn run(
     let mut watcher = tokio::spawn(watch::run(root, fingerprint, options.look_every, verdict_to));
     let fleet = Fleet::new(options.fleet, Arc::clone(&shared)).map_err(AppError::NoThread)?;
     let mut fleet = tokio::spawn(fleet.run(first, verdicts));
+    let ledger = Ledger::start(options.ledger, now_ms).map_err(AppError::NoThread)?;
+    let ledger = Arc::new(ledger);
 
     if let Ok(address) = listener.local_addr() {
         info!(%address, "listening");
     }
-    let router = Server::new(shared, stopping.clone()).router();
+    let router = Server::new(shared, Arc::clone(&ledger), stopping.clone()).router();
     let mut told = stopping;
     let told = async move {
         // An error means that the sender is gone, which is a stop as well.
@@ -115,6 +120,7 @@ pub async fn run(
         serving.abort();
         warn!("answers under way were cut after {} s", DRAIN.as_secs());
     }
+    ledger.stop().await;
     // An aborted task may still be in the middle of a step; what it logs comes before the end.
     let _ = tokio::join!(fleet, watcher);
     info!("stopped");
@@ -129,8 +135,14 @@ fn hosts(pool: &str, configuration: &Configuration) -> Hosts {
 
 /// A number that no other run has: the time of the start, and some randomness.
 fn epoch() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let millis = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+    let millis = now_ms();
     let random = RandomState::new().hash_one(millis);
     (millis << 16) | (random & 0xffff)
+}
+
+/// The system's clock, in ms since 1970.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,6 +2,8 @@
 
 use crate::app::Options;
 use crate::config::watch::LOOK_EVERY;
+use crate::ledger::command::UsageArgs;
+use crate::ledger::{self, place};
 use crate::scrape::health::Limits;
 use crate::serve::connections;
 use crate::{fleet, scrape};
@@ -27,6 +29,8 @@ pub struct Cli {
 pub enum Command {
     /// Run until SIGTERM or SIGINT.
     Run(RunArgs),
+    /// Print what tenants used and what it costs, also while an agent runs.
+    Usage(UsageArgs),
     /// Check configuration and print what was understood; exit status 1 if it would be refused.
     CheckConfig {
         /// A YAML file, or a folder that is read with all its subfolders.
@@ -73,20 +77,41 @@ pub struct RunArgs {
     /// Time that a removed host stays in Envoy's cluster after the filter was told.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub eds_linger: Duration,
+    /// File of the usage ledger (SQLite), one row for each finished request that filters tell
+    /// [default: usage.sqlite in $STATE_DIRECTORY, in $XDG_STATE_HOME/warmroute or in
+    /// ~/.local/state/warmroute, made with the first record]
+    #[arg(long, value_name = "FILE")]
+    pub ledger: Option<PathBuf>,
+    /// Keep no ledger: requests are counted in /metrics only.
+    #[arg(long, conflicts_with = "ledger")]
+    pub no_ledger: bool,
+    /// Age from which the ledger's records are removed.
+    #[arg(long, default_value = "90d", value_parser = days)]
+    pub ledger_keep: Duration,
     /// What to log, as JSON lines on standard error: error, warn, info, debug, trace.
     #[arg(long, default_value = "info", value_name = "LEVEL")]
     pub log_level: tracing::Level,
 }
 
 impl RunArgs {
-    /// As the library takes it.
+    /// As the library takes it. `variable` reads the environment.
     #[must_use]
-    pub fn options(self) -> Options {
+    pub fn options(self, variable: impl Fn(&str) -> Option<String>) -> Options {
+        let ledger = ledger::Settings {
+            named: self.ledger.is_some(),
+            file: if self.no_ledger {
+                None
+            } else {
+                self.ledger.or_else(|| place::usual_file(variable))
+            },
+            keep: self.ledger_keep,
+        };
         let limits = Limits { failed_scrapes: self.failed_scrapes, stale_after: self.stale_after };
         Options {
             config: self.config,
             look_every: LOOK_EVERY,
             connections: connections::Limits::default(),
+            ledger,
             fleet: fleet::Settings {
                 pool: self.pool,
                 eds_dir: self.eds_dir,
@@ -111,6 +136,16 @@ fn duration(text: &str) -> Result<Duration, String> {
         (0.0..=86_400.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
     });
     parsed.ok_or_else(|| "give a number and a unit, like 250ms, 1.5s or 2m".to_owned())
+}
+
+/// `12h`, `90d`: an hour at least.
+fn days(text: &str) -> Result<Duration, String> {
+    let units = [("h", 3600), ("d", 86_400)];
+    let parsed = units.iter().find_map(|(unit, seconds)| {
+        let seconds = text.strip_suffix(unit)?.parse::<u32>().ok()?.checked_mul(*seconds)?;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    });
+    parsed.ok_or_else(|| "give whole hours or days, like 12h or 90d".to_owned())
 }
 
 /// A duration in which something can be done.
@@ -157,6 +192,15 @@ mod tests {
     }
 
     #[test]
+    fn records_are_kept_for_hours_or_days() {
+        assert_eq!(days("12h"), Ok(Duration::from_secs(43_200)));
+        assert_eq!(days("90d"), Ok(place::KEEP));
+        for bad in ["", "d", "0d", "-1d", "90", "1.5d", "5m", "99999999d"] {
+            assert!(days(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn a_pool_is_a_plain_file_name() {
         for bad in ["", "../x", "a/b", ".hidden", "a b"] {
             assert!(pool(bad).is_err(), "{bad}");
@@ -171,6 +215,15 @@ mod tests {
         let cli = Cli::parse_from(["warmroute-agent", "run", "--config", "x"]);
         let Command::Run(args) = cli.command else { panic!("run") };
         assert_eq!(args.listen.to_string(), "127.0.0.1:7080");
-        assert_eq!(args.options().fleet.settle, Duration::from_millis(500));
+        let options = args.options(|name| (name == "HOME").then(|| "/h".to_owned()));
+        assert_eq!(
+            options.ledger,
+            ledger::Settings {
+                file: Some("/h/.local/state/warmroute/usage.sqlite".into()),
+                named: false,
+                keep: place::KEEP,
+            },
+        );
+        assert_eq!(options.fleet.settle, Duration::from_millis(500));
     }
 }

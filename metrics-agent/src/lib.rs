@@ -4,6 +4,7 @@
 //! - [`scrape`]: engines' `/metrics` into availability, generation and load of each endpoint;
 //! - [`publish`]: the stream's table and log, snapshots, order of coming and going, EDS;
 //! - [`kv_events`]: what engines tell of their KV caches, followed without a gap;
+//! - [`ledger`]: usage records, stored once and added up;
 //! - [`serve`]: HTTP over that;
 //! - [`fleet`]: the task that ties them; [`board`] and [`metrics`]: what is shown of it;
 //! - [`app`], [`cli`], [`check`]: the program.
@@ -19,6 +20,7 @@ pub mod config;
 pub mod fleet;
 pub mod kv_events;
 pub mod kv_index;
+pub mod ledger;
 pub mod metrics;
 pub mod publish;
 pub mod scrape;

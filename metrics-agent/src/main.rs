@@ -3,11 +3,13 @@
 use anyhow::Context as _;
 use clap::Parser as _;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::io::Write as _;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, warn};
 use tracing_subscriber::filter::LevelFilter;
 use warmroute_agent::cli::{Cli, Command, RunArgs};
+use warmroute_agent::ledger::command as usage;
 use warmroute_agent::{app, check};
 
 fn main() -> ExitCode {
@@ -16,6 +18,17 @@ fn main() -> ExitCode {
             match check::run(&path, &mut std::io::stdout(), &mut std::io::stderr()) {
                 Ok(true) => ExitCode::SUCCESS,
                 Ok(false) | Err(_) => ExitCode::FAILURE,
+            }
+        }
+        Command::Usage(args) => {
+            let variable = |name: &str| std::env::var(name).ok();
+            match usage::run(args, variable, app::now_ms(), &mut std::io::stdout()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    // Nowhere else to say it.
+                    let _ = writeln!(std::io::stderr(), "{error}");
+                    ExitCode::FAILURE
+                }
             }
         }
         Command::Run(args) => {
@@ -60,5 +73,5 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    Ok(app::run(args.options(), listener, stop).await?)
+    Ok(app::run(args.options(|name| std::env::var(name).ok()), listener, stop).await?)
 }

@@ -4,9 +4,11 @@
 pub mod connections;
 pub mod page;
 pub mod stream;
+pub mod usage;
 pub mod xds;
 
 use crate::fleet::Shared;
+use crate::ledger::Ledger;
 use crate::metrics::Moment;
 use axum::Router;
 use axum::extract::State;
@@ -22,6 +24,8 @@ use tokio::sync::watch;
 pub struct Server {
     /// What they show.
     pub shared: Arc<Shared>,
+    /// Where usage records go.
+    pub ledger: Arc<Ledger>,
     /// True once the agent is to stop.
     pub stopping: watch::Receiver<bool>,
 }
@@ -29,8 +33,12 @@ pub struct Server {
 impl Server {
     /// A server over what the fleet keeps current.
     #[must_use]
-    pub fn new(shared: Arc<Shared>, stopping: watch::Receiver<bool>) -> Self {
-        Self { shared, stopping }
+    pub fn new(
+        shared: Arc<Shared>,
+        ledger: Arc<Ledger>,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self { shared, ledger, stopping }
     }
 
     /// All routes.
@@ -38,6 +46,8 @@ impl Server {
         Router::new()
             .route("/", get(page::html))
             .route("/v1/endpoints", get(page::endpoints))
+            .route("/v1/records", post(usage::records))
+            .route("/v1/usage", get(usage::usage))
             .route("/v1/stream", get(stream::poll))
             .route("/v3/discovery:endpoints", post(xds::endpoints))
             .route("/metrics", get(metrics))
@@ -66,7 +76,12 @@ async fn metrics(State(server): State<Server>) -> Response {
         seq: shared.publisher.position().seq,
         config_age_seconds: shared.config_age(Instant::now()).as_secs(),
     };
-    match shared.metrics.encode(&moment) {
+    let counted = server.ledger.counted();
+    // The end mark is the second part's.
+    let text = counted.metrics.encode(&counted.tally).and_then(|records| {
+        Ok(records + &shared.metrics.encode(&moment)?)
+    });
+    match text {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()

@@ -2,6 +2,7 @@
 
 use super::Server;
 use crate::board::Entry;
+use crate::ledger::tally::{Pair, Sums};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{Html, IntoResponse, Response};
@@ -33,10 +34,11 @@ pub async fn endpoints(State(server): State<Server>) -> Response {
 
 /// `GET /`.
 pub async fn html(State(server): State<Server>) -> Html<String> {
-    Html(render(&server.shared.board.sorted(), Instant::now()))
+    let sums = server.ledger.counted().tally.sums();
+    Html(render(&server.shared.board.sorted(), &sums, Instant::now()))
 }
 
-fn render(entries: &[Entry], now: Instant) -> String {
+fn render(entries: &[Entry], sums: &[(Pair, Sums)], now: Instant) -> String {
     let mut out = HEAD.to_owned();
     out.push_str(
         "<table><tr><th>endpoint<th>address<th>state<th>waiting<th>running<th>KV used<th>KV tokens\
@@ -64,11 +66,42 @@ fn render(entries: &[Entry], now: Instant) -> String {
             state = entry.state(),
         );
     }
+    out.push_str("</table>");
+    usage(&mut out, sums);
     out.push_str(
-        "</table><p><a href=/v1/endpoints>as JSON</a> · <a href=/metrics>metrics</a> · \
-         <a href=/readyz>ready?</a></html>",
+        "<p><a href=/v1/endpoints>endpoints as JSON</a> · <a href=/v1/usage>usage as JSON</a> · \
+         <a href=/metrics>metrics</a> · <a href=/readyz>ready?</a></html>",
     );
     out
+}
+
+/// What tenants had; nothing until there is something.
+fn usage(out: &mut String, sums: &[(Pair, Sums)]) {
+    if sums.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2>Tokens since the agent's start</h2><table><tr><th>tenant<th>model<th>requests\
+         <th>refused<th>input<th>cached<th>output<th>charged<th>share",
+    );
+    let all: u64 = sums.iter().fold(0, |all, (_, sums)| all.saturating_add(sums.tokens()));
+    for ((tenant, model), sums) in sums {
+        let share = sums.tokens() as f64 / all.max(1) as f64 * 100.0;
+        let _ = write!(
+            out,
+            "<tr><td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}\
+             <td class=n>{}<td class=n>{}<td class=n>{share:.1}%",
+            escape(tenant),
+            escape(model),
+            sums.requests,
+            sums.rejected,
+            sums.input,
+            sums.cached,
+            sums.output,
+            sums.charged,
+        );
+    }
+    out.push_str("</table>");
 }
 
 fn escape(text: &str) -> String {
@@ -99,8 +132,17 @@ mod tests {
             labels: std::collections::BTreeMap::new(),
             pools: Vec::new(),
         };
-        let page = render(&[Entry { spec, health: None, announced: false }], Instant::now());
+        let page = render(&[Entry { spec, health: None, announced: false }], &[], Instant::now());
         assert!(page.contains("default/&lt;script&gt;") && !page.contains("<script>"));
         assert!(page.contains("class=pending"));
+    }
+
+    #[test]
+    fn tenants_are_shown_with_their_share() {
+        let of = |input, output| Sums { requests: 1, input, output, ..Sums::default() };
+        let name = |tenant: &str| (tenant.to_owned(), "<m>".to_owned());
+        let page = render(&[], &[(name("a"), of(60, 15)), (name("b"), of(20, 5))], Instant::now());
+        assert!(page.contains("<tr><td>a<td>&lt;m&gt;") && page.contains("75.0%<tr><td>b"));
+        assert!(!render(&[], &[], Instant::now()).contains("Tokens"));
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use warmroute_agent::app::{self, AppError, Options};
 use warmroute_agent::scrape::health::Limits;
 use warmroute_agent::serve::connections;
-use warmroute_agent::{fleet, scrape};
+use warmroute_agent::{fleet, ledger, scrape};
 
 /// No test waits longer than this for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -79,6 +79,7 @@ pub(crate) fn options(folder: &Folder) -> Options {
         config: folder.path("pool.yaml"),
         look_every: Duration::from_millis(10),
         connections: connections::Limits::default(),
+        ledger: ledger::Settings::off(),
         fleet: fleet::Settings {
             pool: "pool".into(),
             eds_dir: Some(folder.path("eds")),

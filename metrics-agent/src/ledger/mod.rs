@@ -1,0 +1,156 @@
+//! Records of finished requests: stored once in an SQLite file, counted, and added up.
+//!
+//! - [`store`]: the file, its schema, what is kept;
+//! - [`writer`]: the one thread that writes, with many batches in a commit;
+//! - [`metrics`]: llm-d's request metrics, from records; [`tally`]: tokens by tenant since the start;
+//! - [`report`]: totals and cost out of the file, also while the agent writes;
+//! - [`command`]: `warmroute-agent usage`; [`place`]: which file.
+//!
+//! What a crash can lose, and why it is SQLite, stands in `docs/decisions/ledger.md`.
+
+pub mod command;
+pub mod metrics;
+pub mod place;
+pub mod report;
+pub mod store;
+pub mod tally;
+pub mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use metrics::{BatchResult, LedgerMetrics};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tally::Tally;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use warmroute_shared_state::usage_record::batch::Batch;
+use writer::{Jobs, Stored};
+
+/// Batches that are read or wait for a commit at once; a further one is to come back.
+const BATCHES_AT_ONCE: usize = 16;
+
+/// Where records go, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The file; `None`: records are counted and not stored.
+    pub file: Option<PathBuf>,
+    /// Whether the operator named the file: then it is opened at the start, and not with the first record.
+    pub named: bool,
+    /// Age from which records are removed.
+    pub keep: Duration,
+}
+
+impl Settings {
+    /// No file: records are counted, one that is sent again is counted again.
+    #[must_use]
+    pub fn off() -> Self {
+        Self { file: None, named: false, keep: place::KEEP }
+    }
+}
+
+/// Why a batch was not taken. The sender keeps it and tries again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotTaken {
+    /// Too many are under way.
+    #[error("too many batches at once; send it again later")]
+    Busy,
+    /// The file cannot be written.
+    #[error("the ledger cannot be written, see the agent's log; send it again later")]
+    Failed,
+}
+
+/// What counts records, shared with the thread that writes them.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// llm-d's metrics and the ledger's own.
+    pub metrics: LedgerMetrics,
+    /// Tokens by tenant and model.
+    pub tally: Tally,
+}
+
+/// The running ledger.
+pub struct Ledger {
+    settings: Settings,
+    counted: Arc<Counted>,
+    jobs: Jobs,
+    places: Semaphore,
+    reports: Semaphore,
+}
+
+/// The right to hand over a batch; taken before its body is read, so that memory is bounded.
+pub struct Place<'a>(#[expect(dead_code, reason = "freed when dropped")] SemaphorePermit<'a>);
+
+impl Ledger {
+    /// Starts the writing thread. `clock` tells ms since 1970.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn start(
+        settings: Settings,
+        clock: impl Fn() -> u64 + Send + 'static,
+    ) -> Result<Self, std::io::Error> {
+        let counted = Arc::new(Counted::default());
+        let jobs = writer::start(settings.clone(), Arc::clone(&counted), clock)?;
+        Ok(Self {
+            settings,
+            counted,
+            jobs,
+            places: Semaphore::new(BATCHES_AT_ONCE),
+            reports: Semaphore::new(1),
+        })
+    }
+
+    /// A place for one batch.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn place(&self) -> Result<Place<'_>, NotTaken> {
+        let busy = |_| {
+            self.counted.metrics.batch(BatchResult::busy);
+            NotTaken::Busy
+        };
+        self.places.try_acquire().map(Place).map_err(busy)
+    }
+
+    /// Stores a batch; comes back when it is on the disk.
+    ///
+    /// # Errors
+    /// If it is not stored.
+    pub async fn take(&self, _place: &Place<'_>, batch: Batch) -> Result<Stored, NotTaken> {
+        let taken = self.jobs.store(batch.records).await;
+        let metrics = &self.counted.metrics;
+        metrics.batch(match taken {
+            Ok(_) => BatchResult::stored,
+            Err(NotTaken::Busy) => BatchResult::busy,
+            Err(NotTaken::Failed) => BatchResult::failed,
+        });
+        taken
+    }
+
+    /// The turn to read the file for a report.
+    ///
+    /// # Errors
+    /// Never, as turns are not closed.
+    pub async fn report_turn(&self) -> Result<SemaphorePermit<'_>, tokio::sync::AcquireError> {
+        self.reports.acquire().await
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counted(&self) -> &Counted {
+        &self.counted
+    }
+
+    /// The file, if there is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&PathBuf> {
+        self.settings.file.as_ref()
+    }
+
+    /// Commits what waits and closes the file.
+    pub async fn stop(&self) {
+        self.jobs.stop().await;
+    }
+}
