@@ -23,8 +23,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Once every port is open, one JSON line goes to stdout:
 /// {"ready":true,"admin":"127.0.0.1:9100","replicas":["127.0.0.1:9101", …],"kv_events":[[EVENTS,REPLAY], …],"sidecars":["127.0.0.1:9201", …]}
 ///
-/// Each replica serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /metrics, /health,
-/// /ping, /version, /load, /kv_event_sources and /reset_prefix_cache as vLLM 0.32 does. A request field `sim_reply_tokens`
+/// Each replica serves /v1/chat/completions, /v1/completions, /v1/messages (and count_tokens), /v1/responses,
+/// /v1/embeddings, /inference/v1/generate, /v1/models, /tokenize, /metrics, /health, /ping, /version, /load,
+/// /kv_event_sources and /reset_prefix_cache as vLLM 0.32 does. A request field `sim_reply_tokens`
 /// ends an answer before max_tokens. Answers carry x-sim-endpoint (who answered) and
 /// x-sim-cached-tokens (prompt tokens it held when the request came).
 ///

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::FINGERPRINT;
 use super::generate::Api;
 use super::sse::{StreamHead, Totals};
+use super::{FINGERPRINT, embeddings, messages, responses, token_answer};
 use crate::engine::FinishReason;
 
 /// One finished choice.
@@ -64,6 +64,22 @@ struct Details {
 /// The JSON body. `details`: whether usage says what was cached. `offer`: where another engine finds the prompt's KV,
 /// or null.
 pub fn body(
+    head: &StreamHead,
+    choices: &[Choice],
+    totals: Totals,
+    details: bool,
+    offer: Value,
+) -> Vec<u8> {
+    match (head.api, choices) {
+        (Api::Messages, [choice, ..]) => messages::body(head, choice, totals, details),
+        (Api::Responses, [choice, ..]) => responses::body(head, choice, totals, details),
+        (Api::Tokens, _) => token_answer::body(head, choices, totals, details, &offer),
+        (Api::Embedding, _) => embeddings::body(head, choices, totals),
+        _ => openai(head, choices, totals, details, offer),
+    }
+}
+
+fn openai(
     head: &StreamHead,
     choices: &[Choice],
     totals: Totals,

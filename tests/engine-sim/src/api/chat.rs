@@ -44,12 +44,16 @@ pub fn tokens(
 fn message(raw: &RawValue) -> Result<(Message<'_>, Option<&RawValue>), ApiError> {
     let fields = Fields::nested(raw, "body.messages")?;
     let role = fields.text("role")?.ok_or_else(|| fields.missing("role"))?;
-    let content = match fields.raw("content") {
+    Ok((Message { role, content: content(&fields)? }, fields.raw("tool_calls")))
+}
+
+/// The text of a message's `content`.
+pub(super) fn content<'a>(message: &Fields<'a>) -> Result<Cow<'a, str>, ApiError> {
+    Ok(match message.raw("content") {
         None => Cow::Borrowed(""),
-        Some(raw) if raw.get().starts_with('"') => fields.text("content")?.unwrap_or_default(),
+        Some(raw) if raw.get().starts_with('"') => message.text("content")?.unwrap_or_default(),
         Some(raw) => Cow::Owned(parts(raw)?),
-    };
-    Ok((Message { role, content }, fields.raw("tool_calls")))
+    })
 }
 
 fn parts(raw: &RawValue) -> Result<String, ApiError> {

@@ -1,4 +1,4 @@
-//! Chat and completion requests: from body bytes to token ids and limits.
+//! Requests that the engine runs: from body bytes to token ids and limits.
 
 use std::borrow::Cow;
 
@@ -9,6 +9,8 @@ use super::ApiConfig;
 use super::chat;
 use super::errors::ApiError;
 use super::fields::{Fields, Text, wrong_type};
+use super::messages;
+use super::responses;
 use super::transfer::{self, Transfer};
 use crate::engine::FinishReason;
 use crate::tokens::{Tokenizer, TokenizerError};
@@ -16,13 +18,21 @@ use crate::tokens::{Tokenizer, TokenizerError};
 /// Most prompts in one completion request.
 const MAX_PROMPTS: usize = 128;
 
-/// Which of the two APIs.
+/// Which API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
     /// `/v1/chat/completions`.
     Chat,
     /// `/v1/completions`.
     Completion,
+    /// Anthropic's `/v1/messages`.
+    Messages,
+    /// `/v1/responses`.
+    Responses,
+    /// vLLM's `/inference/v1/generate`.
+    Tokens,
+    /// `/v1/embeddings`: the prompts are computed, and nothing is generated.
+    Embedding,
 }
 
 /// One prompt and the answer planned for it.
@@ -81,7 +91,8 @@ pub fn parse(
     tokenizer: &Tokenizer,
 ) -> Result<Generate, ApiError> {
     let fields = Fields::parse(body)?;
-    let stream = fields.get::<bool>("stream", "boolean")?.unwrap_or(false);
+    let stream = !matches!(api, Api::Tokens | Api::Embedding)
+        && fields.get::<bool>("stream", "boolean")?.unwrap_or(false);
     let (include_usage, continuous_usage) = stream_options(&fields, stream, config)?;
     check_scalars(&fields)?;
     let cache_salt = fields.text("cache_salt")?.map(Cow::into_owned);
@@ -99,10 +110,24 @@ pub fn parse(
         Api::Chat => fields.count("max_completion_tokens")?.or(fields.count("max_tokens")?),
         // OpenAI's default for completions.
         Api::Completion => fields.count("max_tokens")?.or(Some(16)),
+        Api::Messages => {
+            Some(fields.count("max_tokens")?.ok_or_else(|| fields.missing("max_tokens"))?)
+        }
+        Api::Responses => fields.count("max_output_tokens")?,
+        Api::Tokens => match fields.raw("sampling_params") {
+            Some(raw) => Fields::nested(raw, "body.sampling_params")?.count("max_tokens")?,
+            None => None,
+        }
+        .or(Some(16)),
+        Api::Embedding => Some(1),
     };
     let raw_prompts = match api {
         Api::Chat => vec![chat::tokens(&fields, tokenizer, true)?],
-        Api::Completion => completion_tokens(&fields, tokenizer)?,
+        Api::Completion => several(&fields, "prompt", tokenizer)?,
+        Api::Messages => vec![messages::tokens(&fields, tokenizer)?],
+        Api::Responses => vec![responses::tokens(&fields, tokenizer)?],
+        Api::Tokens => several(&fields, "token_ids", tokenizer)?,
+        Api::Embedding => several(&fields, "input", tokenizer)?,
     };
     let adapter = config.resolve(&model)?.map(str::to_owned);
     let longest = raw_prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -125,7 +150,8 @@ pub fn parse(
         stream,
         include_usage,
         continuous_usage,
-        return_token_ids: fields.get::<bool>("return_token_ids", "boolean")?.unwrap_or(false),
+        return_token_ids: api == Api::Tokens
+            || fields.get::<bool>("return_token_ids", "boolean")?.unwrap_or(false),
         cache_salt,
         session: fields.text("session_id")?.map(Cow::into_owned),
         request_id: fields.text("request_id")?.map(Cow::into_owned),
@@ -133,18 +159,20 @@ pub fn parse(
     })
 }
 
-fn completion_tokens(
+/// Prompts of a field that holds texts or token ids, one or several.
+fn several(
     fields: &Fields<'_>,
+    name: &str,
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
-    let raw = fields.raw("prompt").ok_or_else(|| fields.missing("prompt"))?;
+    let raw = fields.raw(name).ok_or_else(|| fields.missing(name))?;
     let prompts = if raw.get().starts_with('"') {
         vec![one_prompt(raw, tokenizer)?]
     } else if let Ok(ids) = serde_json::from_str::<Vec<u32>>(raw.get()) {
         vec![ids]
     } else {
-        let list: Vec<&RawValue> =
-            serde_json::from_str(raw.get()).map_err(|_| wrong_type("body.prompt", "list"))?;
+        let list: Vec<&RawValue> = serde_json::from_str(raw.get())
+            .map_err(|_| wrong_type(&format!("body.{name}"), "list"))?;
         if list.len() > MAX_PROMPTS {
             return Err(ApiError::bad_request(
                 format!("At most {MAX_PROMPTS} prompts in one request."),
@@ -227,7 +255,7 @@ fn check_lengths(
         // A chat is tokenized no further than it takes to see that it is too long.
         let (least, prompt) = match api {
             Api::Chat => ("at least ", prompt.min(max_len + 1)),
-            Api::Completion => ("", prompt),
+            _ => ("", prompt),
         };
         return Err(ApiError::bad_request(
             format!(

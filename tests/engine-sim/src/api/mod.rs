@@ -3,11 +3,16 @@
 
 pub mod answer;
 pub mod chat;
+pub mod embeddings;
 pub mod errors;
 pub mod fields;
+pub mod framing;
 pub mod generate;
+pub mod messages;
 pub mod models;
+pub mod responses;
 pub mod sse;
+pub mod token_answer;
 pub mod tokenize;
 pub mod transfer;
 

@@ -23,6 +23,8 @@ pub struct StreamHead {
     pub created: u64,
     /// Model name as the client wrote it.
     pub model: String,
+    /// The limit of the answer.
+    pub max_tokens: usize,
 }
 
 /// Running totals of a stream, over all its choices.
@@ -147,7 +149,7 @@ impl StreamHead {
         let usage = usage.map(|totals| self.running_usage(totals));
         let fingerprint = piece.fingerprint.then_some(FINGERPRINT);
         match self.api {
-            Api::Chat => {
+            Api::Chat | Api::Messages | Api::Responses => {
                 let choice = ChatChoice {
                     index: piece.choice,
                     delta: Delta { role: None, content: piece.text },
@@ -160,7 +162,7 @@ impl StreamHead {
                 (event.usage, event.system_fingerprint) = (usage, fingerprint);
                 line(&event)
             }
-            Api::Completion => {
+            Api::Completion | Api::Tokens | Api::Embedding => {
                 let choice = CompletionChoice {
                     index: piece.choice,
                     text: piece.text,
@@ -197,7 +199,7 @@ impl StreamHead {
             id: &self.id,
             object: match self.api {
                 Api::Chat => "chat.completion.chunk",
-                Api::Completion => "text_completion",
+                _ => "text_completion",
             },
             created: self.created,
             model: &self.model,

@@ -1,4 +1,4 @@
-//! Chat and completion requests on their way through the engine.
+//! Requests on their way through the engine.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +16,7 @@ use super::{Replica, SimConfig, lock, unix_now};
 use crate::api::answer::{self, Choice};
 use crate::api::errors::ApiError;
 use crate::api::generate::{self, Api, Generate, Prompt};
+use crate::api::messages;
 use crate::api::sse::{StreamHead, Totals};
 use crate::api::transfer::{self, Transfer};
 use crate::engine::blocks::{chain_hashes, chain_root};
@@ -102,8 +103,11 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    fn error(error: &ApiError, mut flight: Flight) -> Self {
-        let body = error.body();
+    fn error(api: Api, error: &ApiError, mut flight: Flight) -> Self {
+        let body = match api {
+            Api::Messages => messages::error(error),
+            _ => error.body(),
+        };
         flight.status(error.status, body.len());
         flight.end(Outcome::Rejected);
         Self {
@@ -128,7 +132,7 @@ pub(super) async fn generate(
     let mut reset_after = None;
     match fault {
         Some(RequestFaultKind::Status(status)) => {
-            return Ok(Reply::error(&ApiError::on_command(status), flight));
+            return Ok(Reply::error(api, &ApiError::on_command(status), flight));
         }
         Some(RequestFaultKind::ResetBefore) => {
             reset.set();
@@ -140,13 +144,13 @@ pub(super) async fn generate(
         None => {}
     }
     if replica.draining() {
-        return Ok(Reply::error(&ApiError::on_command(503), flight));
+        return Ok(Reply::error(api, &ApiError::on_command(503), flight));
     }
     let parsed = check_content_type(headers)
         .and_then(|()| generate::parse(api, body, &replica.config.api, &replica.tokenizer));
     let mut generate = match parsed {
         Ok(generate) => generate,
-        Err(error) => return Ok(Reply::error(&error, flight)),
+        Err(error) => return Ok(Reply::error(api, &error, flight)),
     };
     let session = headers.get("x-session-id").and_then(|session| session.to_str().ok());
     generate.session = session.map(str::to_owned).or(generate.session);
@@ -156,7 +160,7 @@ pub(super) async fn generate(
     drop(to);
     let cached = match submitted {
         Ok(cached) => cached,
-        Err(error) => return Ok(Reply::error(&error, flight)),
+        Err(error) => return Ok(Reply::error(api, &error, flight)),
     };
     let head = head(&generate, headers, &replica);
     if generate.stream {
@@ -171,7 +175,7 @@ pub(super) async fn generate(
     }
     let (choices, totals) = match collect(&generate, heard, &flight).await? {
         Ok(collected) => collected,
-        Err(error) => return Ok(Reply::error(&error, flight)),
+        Err(error) => return Ok(Reply::error(api, &error, flight)),
     };
     if let Some((_, reset)) = reset_after {
         reset.set();
@@ -303,8 +307,12 @@ async fn collect(
 
 fn head(generate: &Generate, headers: &HeaderMap, replica: &Replica) -> StreamHead {
     let prefix = match generate.api {
-        Api::Chat => "chatcmpl",
+        // vLLM makes a chat of messages.
+        Api::Chat | Api::Messages => "chatcmpl",
         Api::Completion => "cmpl",
+        Api::Responses => "resp",
+        Api::Tokens => "generate-tokens",
+        Api::Embedding => "embd",
     };
     let asked = headers
         .get("x-request-id")
@@ -316,6 +324,7 @@ fn head(generate: &Generate, headers: &HeaderMap, replica: &Replica) -> StreamHe
         id: format!("{prefix}-{id}"),
         created: unix_now() as u64,
         model: generate.model.clone(),
+        max_tokens: generate.max_tokens,
     }
 }
 

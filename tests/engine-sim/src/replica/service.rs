@@ -12,11 +12,12 @@ use hyper::{Method, Request, Response};
 use super::connection::ResetFlag;
 use super::faults::{MetricsFault, Serving};
 use super::generation::{self, Flight, Reply, check_content_type};
+use super::records::Outcome;
 use super::stream::{Cut, ReplyBody};
 use super::{Replica, lock, unix_now};
 use crate::api::errors::ApiError;
 use crate::api::generate::Api;
-use crate::api::{VERSION, models, tokenize};
+use crate::api::{VERSION, messages, models, tokenize};
 use crate::metrics::format::{FORMER_KV_USAGE, Format, KV_USAGE};
 use crate::metrics::http::Answered;
 
@@ -31,6 +32,12 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const ROUTES: &[(&str, &str)] = &[
     ("/v1/chat/completions", "POST"),
     ("/v1/completions", "POST"),
+    ("/v1/messages", "POST"),
+    ("/v1/messages/count_tokens", "POST"),
+    ("/v1/responses", "POST"),
+    ("/v1/embeddings", "POST"),
+    ("/v1/conversations", "POST"),
+    ("/inference/v1/generate", "POST"),
     ("/tokenize", "POST"),
     ("/reset_prefix_cache", "POST"),
     ("/v1/models", "GET"),
@@ -74,6 +81,21 @@ pub(super) async fn serve(
     let api = match handler {
         "/v1/chat/completions" => Api::Chat,
         "/v1/completions" => Api::Completion,
+        "/v1/messages" => Api::Messages,
+        "/v1/responses" => Api::Responses,
+        "/v1/embeddings" => Api::Embedding,
+        "/inference/v1/generate" => Api::Tokens,
+        "/v1/messages/count_tokens" | "/v1/conversations" => {
+            let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
+            let seq = replica.records().arrived(target, &parts.headers, &body);
+            let answer = replica.answer_plain(handler, &parts.headers, &body);
+            let fine = answer.status == 200;
+            replica.records().update(seq, |record| {
+                record.status = answer.status;
+                record.outcome = if fine { Outcome::Finished } else { Outcome::Rejected };
+            });
+            return Ok(replica.note(answer, handler, &parts.method, started, body.len()));
+        }
         "/metrics" => return replica.answer_metrics(started).await,
         _ => {
             let answer = replica.answer_plain(handler, &parts.headers, &body);
@@ -129,6 +151,18 @@ impl Replica {
             "/kv_event_sources" => self.event_sources(),
             "/reset_prefix_cache" => {
                 serde_json::json!({ "success": self.core.reset_prefix_cache() })
+            }
+            "/v1/conversations" => serde_json::json!({
+                "id": format!("conv_{}", self.fresh_id()), "object": "conversation",
+                "created_at": unix_now() as u64, "metadata": {},
+            }),
+            "/v1/messages/count_tokens" => {
+                let answer = check_content_type(headers)
+                    .and_then(|()| messages::count(body, &self.config.api, &self.tokenizer));
+                match answer {
+                    Ok(value) => value,
+                    Err(error) => return Plain::json(error.status, messages::error(&error)),
+                }
             }
             "/tokenize" => {
                 let answer = check_content_type(headers)

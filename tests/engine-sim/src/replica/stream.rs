@@ -16,7 +16,8 @@ use super::core::{Ending, Heard};
 use super::generation::Flight;
 use super::records::Outcome;
 use crate::api::errors::ApiError;
-use crate::api::generate::{Api, Generate};
+use crate::api::framing::{Framing, Shape};
+use crate::api::generate::Generate;
 use crate::api::sse::{self, Piece, StreamHead, Totals};
 use crate::engine::FinishReason;
 
@@ -35,14 +36,14 @@ pub enum ReplyBody {
 
 /// A stream of events, one token each.
 pub struct EventStream {
-    head: StreamHead,
+    framing: Framing,
     generate: Generate,
     flight: Flight,
     heard: mpsc::UnboundedReceiver<Heard>,
     pending: VecDeque<Bytes>,
     totals: Totals,
     unfinished: usize,
-    role_sent: bool,
+    begun: bool,
     ended: bool,
     keep_alive: Option<Interval>,
     reset_after: Option<(usize, ResetFlag)>,
@@ -63,24 +64,29 @@ impl EventStream {
             ticks.reset();
             ticks
         });
+        let shape = Shape {
+            include_usage: generate.include_usage,
+            continuous_usage: generate.continuous_usage,
+            details: flight.config().api.prompt_tokens_details,
+        };
         let prompt = generate.prompts.iter().map(|prompt| prompt.prompt_len).sum();
         Self {
             unfinished: generate.prompts.len(),
-            head,
+            framing: Framing::new(head, shape),
             generate,
             flight,
             heard,
             pending: VecDeque::new(),
             totals: Totals { prompt, ..Totals::default() },
-            role_sent: false,
+            begun: false,
             ended: false,
             keep_alive,
             reset_after,
         }
     }
 
-    fn push(&mut self, event: Vec<u8>) {
-        self.pending.push_back(event.into());
+    fn push(&mut self, events: Vec<Vec<u8>>) {
+        self.pending.extend(events.into_iter().map(Bytes::from));
     }
 
     fn hear(&mut self, heard: Option<Heard>) -> Result<(), Cut> {
@@ -99,8 +105,8 @@ impl EventStream {
                 Ok(())
             }
             Some(Heard::Gone(Ending::ErrorEvent)) => {
-                self.push(ApiError::engine_dead().sse_event());
-                self.push(sse::DONE.to_vec());
+                let events = self.framing.failure(&ApiError::engine_dead());
+                self.push(events);
                 self.ended = true;
                 Ok(())
             }
@@ -109,7 +115,7 @@ impl EventStream {
     }
 
     fn token(&mut self, choice: usize, index: usize, cached: usize, finish: Option<FinishReason>) {
-        let Generate { return_token_ids, continuous_usage, include_usage, .. } = self.generate;
+        let Generate { return_token_ids, include_usage, .. } = self.generate;
         let Some(prompt) = self.generate.prompts.get(choice) else { return };
         let block_size = self.flight.config().engine.block_size;
         if index == 0 {
@@ -123,10 +129,10 @@ impl EventStream {
             .then(|| prompt.tokens.get(..prompt.prompt_len))
             .flatten()
             .map(<[u32]>::to_vec);
-        if self.head.api == Api::Chat && !self.role_sent {
-            self.role_sent = true;
-            let usage = continuous_usage.then_some(self.totals);
-            self.push(self.head.role(prompt_ids.as_deref(), usage));
+        if !self.begun {
+            self.begun = true;
+            let events = self.framing.begin(prompt_ids.as_deref(), self.totals);
+            self.push(events);
         }
         self.totals.completion += 1;
         self.unfinished -= usize::from(finish.is_some());
@@ -139,15 +145,12 @@ impl EventStream {
             finish,
             fingerprint: last && !include_usage,
         };
-        let usage = continuous_usage.then_some(self.totals);
-        self.push(self.head.token(piece, prompt_ids.as_deref(), usage));
+        let event = self.framing.token(piece, prompt_ids.as_deref(), self.totals);
+        self.push(vec![event]);
         if last {
-            if include_usage {
-                self.push(
-                    self.head.usage(self.totals, self.flight.config().api.prompt_tokens_details),
-                );
-            }
-            self.push(sse::DONE.to_vec());
+            let finish = finish.unwrap_or(self.generate.finish);
+            let events = self.framing.end(self.totals, finish);
+            self.push(events);
             self.ended = true;
             self.flight.end(Outcome::Finished);
         }
@@ -183,7 +186,7 @@ impl Body for ReplyBody {
             }
             let Some(ticks) = &mut stream.keep_alive else { return Poll::Pending };
             std::task::ready!(ticks.poll_tick(cx));
-            stream.push(sse::KEEP_ALIVE.to_vec());
+            stream.push(vec![sse::KEEP_ALIVE.to_vec()]);
         }
     }
 
