@@ -4,104 +4,21 @@
 //! A filter's stats are whole numbers of Envoy's; times in seconds can only be told here. Label values that
 //! clients choose are bounded as llm-d bounds them; what there is no room for is `other`.
 
+mod buckets;
+mod names;
+
 use super::tally::{Sums, Tally};
+use buckets::{
+    DURATION, INPUT_TOKENS, NTPOT, OUTPUT_TOKENS, QUEUE, REQUEST_SIZE, RESPONSE_SIZE, TPOT, TTFT,
+};
+use names::{ModelLabels, Names};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text::encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use warmroute_shared_state::usage_record::{EndCause, UsageRecord};
-
-/// Distinct names of models, of fairness IDs, and of pools.
-const MAX_NAMES: usize = 1000;
-/// Combinations of all labels; llm-d has no such bound, but each takes some 300 series here.
-const MAX_COMBINATIONS: usize = 2000;
-/// Stands for whatever there is no room for.
-const OTHER: &str = "other";
-
-const DURATION: &[f64] = &[
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
-    10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0,
-    1200.0, 1800.0, 2700.0, 3600.0,
-];
-const REQUEST_SIZE: &[f64] = &[
-    64.0,
-    128.0,
-    256.0,
-    512.0,
-    1024.0,
-    2048.0,
-    4096.0,
-    8192.0,
-    16_384.0,
-    32_768.0,
-    65_536.0,
-    131_072.0,
-    262_144.0,
-    524_288.0,
-    1_048_576.0,
-    2_097_152.0,
-    4_194_304.0,
-    8_388_608.0,
-    16_777_216.0,
-    33_554_432.0,
-    67_108_864.0,
-    134_217_728.0,
-    268_435_456.0,
-    536_870_912.0,
-    1_073_741_824.0,
-];
-/// 32778 is llm-d's.
-const RESPONSE_SIZE: &[f64] = &[
-    1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0,
-    32_778.0, 65_536.0,
-];
-const INPUT_TOKENS: &[f64] = &[
-    1.0,
-    8.0,
-    16.0,
-    32.0,
-    64.0,
-    128.0,
-    256.0,
-    512.0,
-    1024.0,
-    2048.0,
-    4096.0,
-    8192.0,
-    16_384.0,
-    32_778.0,
-    65_536.0,
-    131_072.0,
-    262_144.0,
-    524_288.0,
-    1_048_576.0,
-];
-const OUTPUT_TOKENS: &[f64] =
-    &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
-const NTPOT: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
-const TTFT: &[f64] = &[
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
-    10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0,
-];
-const TPOT: &[f64] = &[
-    0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5,
-    0.6, 0.8, 1.0, 2.0,
-];
-const QUEUE: &[f64] = &[
-    0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
-    60.0,
-];
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ModelLabels {
-    model_name: String,
-    target_model_name: String,
-    fairness_id: String,
-    priority: String,
-}
 
 /// Of the deprecated names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -407,56 +324,6 @@ fn register_tally(registry: &mut Registry, tally: &Tally) {
     registry.register("warmroute_agent_tenant_tokens", help, tokens);
 }
 
-/// Names that have been told.
-#[derive(Debug, Default)]
-struct Names {
-    models: HashSet<String>,
-    fairness_ids: HashSet<String>,
-    pools: HashSet<String>,
-    combinations: HashSet<ModelLabels>,
-}
-
-impl Names {
-    fn bounded(&mut self, record: &UsageRecord) -> (ModelLabels, String) {
-        // What is refused may name any model, and makes no room for it.
-        let adds = record.cause != EndCause::Rejected;
-        let labels = ModelLabels {
-            model_name: name(&mut self.models, &record.model, adds),
-            target_model_name: name(&mut self.models, &record.target_model, adds),
-            fairness_id: name(&mut self.fairness_ids, &record.fairness_id, adds),
-            priority: record.priority.to_string(),
-        };
-        let pool = name(&mut self.pools, &record.pool, adds);
-        if self.combinations.contains(&labels) {
-            return (labels, pool);
-        }
-        if self.combinations.len() < MAX_COMBINATIONS {
-            self.combinations.insert(labels.clone());
-            return (labels, pool);
-        }
-        let other = || OTHER.to_owned();
-        let labels = ModelLabels {
-            model_name: other(),
-            target_model_name: other(),
-            fairness_id: other(),
-            priority: other(),
-        };
-        (labels, other())
-    }
-}
-
-fn name(known: &mut HashSet<String>, name: &str, adds: bool) -> String {
-    // Empty is "none": it takes no room.
-    if name.is_empty() || known.contains(name) {
-        return name.to_owned();
-    }
-    if adds && known.len() < MAX_NAMES {
-        known.insert(name.to_owned());
-        return name.to_owned();
-    }
-    OTHER.to_owned()
-}
-
 /// llm-d's word for a failure (`pkg/common/error`); `None` for a request that did not fail.
 fn error_code(record: &UsageRecord) -> Option<&'static str> {
     let by_status = match record.status {
@@ -468,7 +335,7 @@ fn error_code(record: &UsageRecord) -> Option<&'static str> {
         429 => Some("ResourceExhausted"),
         500 => Some("Internal"),
         503 => Some("ServiceUnavailable"),
-        400.. => Some("Unknown"),
+        other if other > 400 => Some("Unknown"),
         _ => None,
     };
     match record.cause {

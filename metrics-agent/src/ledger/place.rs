@@ -30,12 +30,12 @@ mod tests {
     fn the_most_special_place_wins() {
         let (systemd, xdg, home) =
             (("STATE_DIRECTORY", "/s:/t"), ("XDG_STATE_HOME", "/x"), ("HOME", "/h"));
-        let cases: [(&[(&str, &str)], Option<&str>); 5] = [
-            (&[systemd, xdg, home], Some("/s/usage.sqlite")),
-            (&[xdg, home], Some("/x/warmroute/usage.sqlite")),
-            (&[home], Some("/h/.local/state/warmroute/usage.sqlite")),
-            (&[("HOME", "")], None),
-            (&[], None),
+        let cases = [
+            (vec![systemd, xdg, home], Some("/s/usage.sqlite")),
+            (vec![xdg, home], Some("/x/warmroute/usage.sqlite")),
+            (vec![home], Some("/h/.local/state/warmroute/usage.sqlite")),
+            (vec![("HOME", "")], None),
+            (vec![], None),
         ];
         for (set, expected) in cases {
             let variable = |name: &str| {

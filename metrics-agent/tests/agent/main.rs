@@ -17,6 +17,7 @@ mod hosts;
 mod http;
 mod kv_events;
 mod kv_publisher;
+mod ledger;
 mod program;
 mod reader;
 mod reload;

@@ -1,3 +1,4 @@
+use super::names::MAX_COMBINATIONS;
 use super::*;
 use crate::ledger::tests::record;
 
