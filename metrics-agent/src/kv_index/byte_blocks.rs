@@ -132,7 +132,7 @@ impl ByteBlocks {
             }
         }
         // A batch that voids much must not keep its memory for ever.
-        if self.dirty.capacity() > 1 << 16 {
+        if self.dirty.capacity() > 1 << 12 {
             self.dirty = Vec::new();
         }
     }
