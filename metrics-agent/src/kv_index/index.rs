@@ -24,8 +24,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A million blocks: 16 million tokens of 16 to a block, about 140 MB. 65,536 stay after a
-    /// loss: more than most engines have, 28 MB.
+    /// A million blocks: 16 million tokens of 16 to a block, about 110 MB. 65,536 stay after a
+    /// loss: more than most engines have, 7 MB.
     fn default() -> Self {
         Self { blocks: 1 << 20, ghosts: 1 << 16, lost: 1 << 16 }
     }
