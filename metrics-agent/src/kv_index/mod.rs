@@ -9,7 +9,7 @@
 //! - `tree`: engine blocks and how they hang together; `kept`: what is kept of their tokens; `slab`, `blobs`: their
 //!   memory; `lost`: what stays of them when events are lost;
 //! - `chain`: token ids to byte blocks; `coverage`: which byte blocks are covered;
-//! - `byte_blocks`: counts per byte block, and what has to be told of it;
+//! - `byte_blocks`: counts per byte block, and what has to be told of it; `entries`: their memory;
 //! - `decode_check`: whether an answer's ids are those that its text would get.
 //!
 //! Nothing here does I/O or reads a clock.
@@ -21,6 +21,7 @@ mod changes;
 mod counters;
 mod coverage;
 mod decode_check;
+mod entries;
 mod index;
 mod kept;
 mod lost;
