@@ -13,6 +13,7 @@ export WARMROUTE_AGENT       := $(TARGET)/native/warmroute-agent
 export ENGINE_SIM            := $(TARGET)/native/engine-sim
 DEMO                         := $(TARGET)/native/warmroute-demo
 export TRUTH                 := $(TARGET)/native/warmroute-truth
+export KV_INDEX_BENCH        := $(TARGET)/native/examples/kv_index_bench
 FIND_ENVOY                   := ENVOY=$$(envoy/find.sh) && export ENVOY
 
 NATIVE := --profile native --bins \
@@ -60,7 +61,8 @@ e2e: build models ## end-to-end tests on a real Envoy
 lint: ## formatting, clippy, documentation, dependencies, names; warnings are errors
 	@.ci/lint
 
-bench: build ## one honest ratio, measured side by side in one run
+bench: build ## rate and memory of KV events, and one honest ratio, measured side by side in one run
+	@$(CARGO) build $(CARGO_FLAGS) --profile native --package warmroute-agent --example kv_index_bench
 	@$(FIND_ENVOY) && $(DEMO) bench
 
 truth: build ## what the filter believes that engines hold, against what they hold; target/report/truth.json

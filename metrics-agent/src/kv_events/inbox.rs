@@ -11,7 +11,7 @@ use warmroute_shared_state::endpoint::EndpointId;
 /// Messages that wait for the worker at most; then sources wait, and publishers queue.
 pub const QUEUE_MESSAGES: usize = 1024;
 /// Bytes of batches that wait for the worker at most.
-pub const QUEUE_BYTES: usize = 64 << 20;
+pub const QUEUE_BYTES: usize = 16 << 20;
 
 /// Anything for the worker.
 #[derive(Debug)]

@@ -20,8 +20,9 @@ pub const MAX_MESSAGE_BYTES: usize = 8 << 20;
 pub const MAX_FRAMES: usize = 8;
 /// Bytes of a command of the peer at most.
 const MAX_COMMAND_BYTES: usize = 4096;
-/// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
+/// Bytes read at once: as many as the frame at hand still misses, within these limits. Most publishers are silent most of
+/// the time, so nothing is kept for what may come.
+const READ_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=64 << 10;
 
 /// A peer that is gone without a word is noticed after `KEEPALIVE_IDLE` and a few probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -172,7 +173,8 @@ impl Connection {
 
     async fn read(&mut self) -> Result<(), ZmtpError> {
         // Memory follows what has come, not what was announced.
-        self.received.bytes.reserve(READ_BYTES);
+        let missing = self.received.missing().clamp(*READ_BYTES.start(), *READ_BYTES.end());
+        self.received.bytes.reserve(missing);
         match self.stream.read_buf(&mut self.received.bytes).await? {
             0 => Err(ZmtpError::Closed),
             _ => Ok(()),
@@ -294,9 +296,18 @@ impl Received {
             self.frames.push(body);
             if flags & MORE == 0 {
                 self.frame_bytes = 0;
+                if self.bytes.is_empty() {
+                    self.bytes = BytesMut::new();
+                }
                 return Ok(Some(Incoming::Message(std::mem::take(&mut self.frames))));
             }
         }
+    }
+
+    /// Bytes of the next frame that have not come, as far as its head tells.
+    fn missing(&self) -> usize {
+        let head = self.head().ok().flatten();
+        head.map_or(0, |(_, head, len)| head.saturating_add(len).saturating_sub(self.bytes.len()))
     }
 
     /// Flags, bytes of the head and of the body of the next frame, if its head is there.

@@ -4,7 +4,7 @@
 //! counted. What is told is the difference between two looks, not every step between them.
 
 use super::changes::{Changes, TierChanges};
-use hashbrown::HashTable;
+use super::entries::{Entries, Entry};
 use warmroute_shared_state::block::{Block, Tier};
 
 /// Most tokens of a chain.
@@ -15,19 +15,8 @@ const TOLD_DEVICE: u32 = 1 << 29;
 const TOLD_ANY: u32 = 1 << 30;
 const DIRTY: u32 = 1 << 31;
 
-/// One byte block. At the second count's end (65,535 chains with the same bytes) a count sticks.
-#[derive(Debug)]
-struct Entry {
-    hash: u64,
-    /// Tokens and three flags.
-    packed: u32,
-    device: u16,
-    any: u16,
-}
-
-const _: () = assert!(size_of::<Entry>() == 16);
-
 impl Entry {
+    /// A count of 65,535 chains with the same bytes sticks.
     fn count(&mut self, tier: Tier) -> &mut u16 {
         match tier {
             Tier::Device => &mut self.device,
@@ -39,7 +28,7 @@ impl Entry {
 /// All byte blocks of one endpoint.
 #[derive(Default)]
 pub(super) struct ByteBlocks {
-    entries: HashTable<Entry>,
+    entries: Entries,
     dirty: Vec<u64>,
     cleared: bool,
     tell_any: bool,
@@ -48,16 +37,9 @@ pub(super) struct ByteBlocks {
 impl ByteBlocks {
     /// One more engine block ends this byte block.
     pub(super) fn add(&mut self, tier: Tier, block: Block) {
-        let entry = self
-            .entries
-            .entry(block.hash, |entry| entry.hash == block.hash, |entry| entry.hash)
-            .or_insert_with(|| Entry {
-                hash: block.hash,
-                packed: block.tokens.clamp(1, MAX_TOKENS),
-                device: 0,
-                any: 0,
-            })
-            .into_mut();
+        let packed = block.tokens.clamp(1, MAX_TOKENS);
+        let new = Entry { hash: block.hash, packed, device: 0, any: 0 };
+        let Some(entry) = self.entries.get_or_insert(new) else { return };
         let count = entry.count(tier);
         *count = count.saturating_add(1);
         if *count == 1 {
@@ -67,7 +49,7 @@ impl ByteBlocks {
 
     /// One less.
     pub(super) fn remove(&mut self, tier: Tier, hash: u64) {
-        if let Some(entry) = self.entries.find_mut(hash, |entry| entry.hash == hash) {
+        if let Some(entry) = self.entries.get_mut(hash) {
             let count = entry.count(tier);
             if *count < u16::MAX {
                 *count = count.saturating_sub(1);
@@ -94,7 +76,7 @@ impl ByteBlocks {
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        self.entries = HashTable::new();
+        self.entries = Entries::default();
         self.dirty.clear();
         self.cleared = true;
     }
@@ -118,21 +100,18 @@ impl ByteBlocks {
         changes.reset();
         changes.cleared = std::mem::take(&mut self.cleared);
         for hash in self.dirty.drain(..) {
-            let Ok(mut found) = self.entries.find_entry(hash, |entry| entry.hash == hash) else {
-                continue;
-            };
-            let entry = found.get_mut();
+            let Some(entry) = self.entries.get_mut(hash) else { continue };
             entry.packed &= !DIRTY;
             tell(entry, entry.device > 0, TOLD_DEVICE, &mut changes.device);
             if self.tell_any {
                 tell(entry, entry.any > 0, TOLD_ANY, &mut changes.any);
             }
             if entry.device == 0 && entry.any == 0 {
-                found.remove();
+                self.entries.remove(hash);
             }
         }
         // A batch that voids much must not keep its memory for ever.
-        if self.dirty.capacity() > 1 << 16 {
+        if self.dirty.capacity() > 1 << 12 {
             self.dirty = Vec::new();
         }
     }

@@ -1,6 +1,6 @@
 //! Events in, changes out.
 
-use super::chain::{Cutter, End};
+use super::chain::{Cutter, End, tail_len};
 use super::changes::Changes;
 use super::counters::{Counters, bump};
 use super::decode_check::{self, Verdict};
@@ -24,8 +24,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A million blocks: 16 million tokens of 16 to a block, about 140 MB. 65,536 stay after a
-    /// loss: more than most engines have, 28 MB.
+    /// A million blocks: 16 million tokens of 16 to a block, about 110 MB. 65,536 stay after a
+    /// loss: more than most engines have, 7 MB.
     fn default() -> Self {
         Self { blocks: 1 << 20, ghosts: 1 << 16, lost: 1 << 16 }
     }
@@ -51,8 +51,10 @@ pub struct Index {
     limits: Limits,
     tree: Tree,
     ranks: Vec<Rank>,
-    /// Bytes that are kept of the chain at hand.
+    /// The last bytes of the chain at hand.
     tail: Vec<u8>,
+    /// The block that they end with, while one event is read.
+    tail_of: Option<NodeId>,
     cutter: Cutter,
     counters: Counters,
     check: decode_check::Scratch,
@@ -236,6 +238,7 @@ impl Index {
         if self.tree.lost > 0 && self.tree.nodes.len().saturating_add(count) > self.limits.blocks {
             bump(&mut self.counters.over_limit, self.tree.give_up_lost());
         }
+        self.tail_of = None;
         let mut parent = None;
         if let Some(hash) = stored.parent {
             parent = self.tree.find(rank, hash);
@@ -290,10 +293,16 @@ impl Index {
         let Some(start) = self.start(stored, position, parent, tokens, model) else {
             return self.tree.insert(&new, None);
         };
-        self.tail.clear();
-        if let Some(parent) = parent {
-            self.tree.tail(parent, &mut self.tail);
+        if parent.is_none() {
+            self.tail.clear();
+        } else if self.tail_of != parent
+            && !parent.is_some_and(|id| self.tree.tail(id, &mut self.tail, model.tokens))
+        {
+            // Ids of another tokenizer.
+            bump(&mut self.counters.unknown_ids, 1);
+            return self.tree.insert(&new, None);
         }
+        self.tail_of = None;
         if stored.hashes.len() == 1 {
             new.flags = DECODED;
             let verdict = decode_check::check(&mut self.check, start.bytes, &self.tail, ids, model);
@@ -314,7 +323,11 @@ impl Index {
         if cut.dead {
             bump(&mut self.counters.unknown_ids, 1);
         }
-        self.tree.insert(&new, Some((cut, &self.cutter)))
+        let id = self.tree.insert(&new, Some((cut, &self.cutter)));
+        self.tail.clear();
+        self.tail.extend_from_slice(self.cutter.last(tail_len(cut.end.bytes)));
+        self.tail_of = id;
+        id
     }
 
     /// Where the bytes of a block begin; `None` if it has no known ones.

@@ -6,10 +6,10 @@
 //! [`prefix`](warmroute_shared_state::prefix), and each that the held blocks cover whole is told
 //! on, with the tokens before its end. Removals undo exactly that.
 //!
-//! - `tree`: engine blocks and how they hang together; `slab`, `blobs`: their memory; `lost`: what
-//!   stays of them when events are lost;
+//! - `tree`: engine blocks and how they hang together; `kept`: what is kept of their tokens; `slab`, `blobs`: their
+//!   memory; `lost`: what stays of them when events are lost;
 //! - `chain`: token ids to byte blocks; `coverage`: which byte blocks are covered;
-//! - `byte_blocks`: counts per byte block, and what has to be told of it;
+//! - `byte_blocks`: counts per byte block, and what has to be told of it; `entries`: their memory;
 //! - `decode_check`: whether an answer's ids are those that its text would get.
 //!
 //! Nothing here does I/O or reads a clock.
@@ -21,7 +21,9 @@ mod changes;
 mod counters;
 mod coverage;
 mod decode_check;
+mod entries;
 mod index;
+mod kept;
 mod lost;
 mod scope;
 mod slab;

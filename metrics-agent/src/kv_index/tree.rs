@@ -4,16 +4,15 @@
 //! again, they are prefixes again. Ghosts without children are given up, and so are those beyond a
 //! limit, with all that hangs on them. Those of a loss stay longer: see `lost`.
 //!
-//! A node's blob is `[the last of its own bytes][u16 per ended byte block: tokens of the node before
-//! its end][u64 per ended byte block but the last: its hash]`; the last one's hash is the node's
-//! `chain`. Of a chain's kept bytes ([`tail_len`]) a node has only those that are its own: the others are its
-//! ancestors', which is a sixth less memory than to have them all.
+//! What is kept of a node's tokens is in its blob: see `kept`.
 
 use super::blobs::Blobs;
 use super::byte_blocks::ByteBlocks;
 use super::chain::{Cut, Cutter, End, tail_len};
+use super::kept;
 use super::slab::{DEAD, EMPTY, LOST, Node, NodeId, Slab};
 use crate::kv_events::event::BlockHash;
+use crate::tokenizer::bytes::TokenBytes;
 use hashbrown::HashTable;
 use warmroute_shared_state::block::Block;
 use warmroute_shared_state::prefix::BLOCK_BYTES;
@@ -71,30 +70,37 @@ impl Tree {
         self.nodes.get(id).map(|node| End { hash: node.chain, bytes: node.bytes })
     }
 
-    /// Puts the bytes that are kept of a chain into `tail`.
-    pub(super) fn tail(&self, id: NodeId, tail: &mut Vec<u8>) {
+    /// Puts the last bytes of a chain ([`tail_len`]) into `tail`. Returns false if the ids that are kept of it have
+    /// other bytes in this table.
+    pub(super) fn tail(&self, id: NodeId, tail: &mut Vec<u8>, table: &TokenBytes) -> bool {
         tail.clear();
-        let Some(node) = self.nodes.get(id).filter(|node| !node.is(DEAD)) else { return };
+        let Some(node) = self.nodes.get(id).filter(|node| !node.is(DEAD)) else { return false };
         tail.resize(tail_len(node.bytes), 0);
         let mut missing = tail.as_mut_slice();
+        let mut own = Vec::with_capacity(256);
         let mut at = Some(node);
         while let Some(node) = at.filter(|_| !missing.is_empty()) {
-            let own = self.own_bytes(node);
-            let own = own.get(own.len().saturating_sub(missing.len())..).unwrap_or_default();
-            let split = missing.len().saturating_sub(own.len());
-            let (before, place) = missing.split_at_mut(split);
+            own.clear();
+            for id in kept::ids(self.blob(node), self.ended(node)) {
+                own.extend_from_slice(table.get(id).unwrap_or_default());
+            }
+            let len = self.own_len(node).min(missing.len());
+            let Some(own) = own.len().checked_sub(len).and_then(|from| own.get(from..)) else {
+                return false;
+            };
+            let (before, place) = missing.split_at_mut(missing.len().saturating_sub(len));
             place.copy_from_slice(own);
             missing = before;
             at = node.parent.and_then(|parent| self.nodes.get(parent));
         }
+        missing.is_empty()
     }
 
-    fn own_bytes(&self, node: &Node) -> &[u8] {
-        let blob = node.blob.map(|blob| self.blobs.get(blob, self.blob_len(node)));
-        blob.and_then(|blob| blob.get(..self.own_len(node))).unwrap_or_default()
+    fn blob(&self, node: &Node) -> &[u8] {
+        node.blob.map(|blob| self.blobs.get(blob)).unwrap_or_default()
     }
 
-    /// How many of its own bytes a node has.
+    /// How many of the chain's last bytes are a node's own.
     fn own_len(&self, node: &Node) -> usize {
         if node.is(DEAD) {
             return 0;
@@ -126,16 +132,10 @@ impl Tree {
             if cut.dead {
                 node.flags |= DEAD;
             }
-            blob.extend_from_slice(cutter.last(self.own_len(&node)));
-            blob.extend(cutter.ended.iter().flat_map(|(_, tokens)| tokens.to_le_bytes()));
-            if let Some((_, hashes)) = cutter.ended.split_last() {
-                blob.extend(hashes.iter().flat_map(|(hash, _)| hash.to_le_bytes()));
-            }
-            if !blob.is_empty() {
-                node.blob = self.blobs.put(&blob);
-                if node.blob.is_none() {
-                    node.flags |= DEAD | EMPTY;
-                }
+            kept::write(&mut blob, &cutter.ended, cutter.last_ids(self.own_len(&node)));
+            node.blob = self.blobs.put(&blob);
+            if node.blob.is_none() {
+                node.flags |= DEAD | EMPTY;
             }
         } else {
             node.flags |= DEAD | EMPTY;
@@ -238,7 +238,7 @@ impl Tree {
         for id in self.family(id).into_iter().rev() {
             self.uncover(id);
             let Some(node) = self.nodes.get(id) else { continue };
-            let len = self.blob_len(node);
+            let len = kept::len(self.blob(node), self.ended(node));
             let blob = node.blob;
             if let Some(node) = self.nodes.get_mut(id) {
                 node.flags |= DEAD | EMPTY;
@@ -288,7 +288,8 @@ impl Tree {
     pub(super) fn forget(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get(id).cloned() else { return };
         if let Some(blob) = node.blob {
-            self.blobs.free(blob, self.blob_len(&node));
+            let len = kept::len(self.blobs.get(blob), self.ended(&node));
+            self.blobs.free(blob, len);
         }
         self.unlink(&node);
         let is_it = |other: &NodeId| *other == id;
@@ -340,29 +341,15 @@ impl Tree {
         (node.bytes as usize / BLOCK_BYTES).saturating_sub(start / BLOCK_BYTES)
     }
 
-    fn blob_len(&self, node: &Node) -> usize {
-        let ended = self.ended(node);
-        self.own_len(node)
-            .saturating_add(ended.saturating_mul(2))
-            .saturating_add(ended.saturating_sub(1) * 8)
-    }
-
     /// The byte block that a node ends as its `position`-th.
     pub(super) fn ended_block(&self, node: &Node, position: usize) -> Option<Block> {
-        let ended = self.ended(node);
-        let blob = self.blobs.get(node.blob?, self.blob_len(node));
-        let own = self.own_len(node);
-        let tokens = blob.get(own.checked_add(position.checked_mul(2)?)?..)?.first_chunk()?;
-        let before =
-            node.parent.and_then(|parent| self.nodes.get(parent)).map_or(0, |parent| parent.tokens);
-        let tokens = before.saturating_add(u16::from_le_bytes(*tokens).into());
-        let hash = if position.saturating_add(1) == ended {
-            node.chain
-        } else {
-            let hashes = own.checked_add(ended.checked_mul(2)?)?;
-            let at = hashes.checked_add(position.checked_mul(8)?)?;
-            u64::from_le_bytes(*blob.get(at..)?.first_chunk()?)
-        };
-        Some(Block { hash, tokens })
+        let (hash, tokens) = kept::ended(self.blob(node), self.ended(node), position)?;
+        let parent = node.parent.and_then(|parent| self.nodes.get(parent));
+        let before = parent.map_or(0, |parent| parent.tokens);
+        // The last one's is where the chain stands.
+        Some(Block {
+            hash: hash.unwrap_or(node.chain),
+            tokens: before.saturating_add(tokens.into()),
+        })
     }
 }

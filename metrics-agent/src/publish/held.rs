@@ -1,7 +1,6 @@
 //! What one endpoint is known to hold, by its KV events, as the stream tells it.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use super::block_list::BlockList;
 use std::sync::Arc;
 use warmroute_shared_state::block::{Block, Tier};
 use warmroute_shared_state::endpoint::{EndpointId, EndpointRecord};
@@ -9,24 +8,6 @@ use warmroute_shared_state::stream::AgentOp;
 
 /// Blocks that one operation carries at most.
 pub const BLOCKS_PER_OPERATION: usize = 4096;
-
-/// Chain hashes are well mixed already: no second hashing.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct OwnHash(u64);
-
-impl Hasher for OwnHash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = xxhash_rust::xxh3::xxh3_64_with_seed(bytes, self.0);
-    }
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
-type Blocks = HashMap<u64, u32, BuildHasherDefault<OwnHash>>;
 
 /// How an endpoint's events are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,13 +27,13 @@ pub struct Period(pub(super) u64);
 pub(super) struct Held {
     pub(super) period: Period,
     following: Following,
-    device: Blocks,
-    any: Blocks,
+    device: BlockList,
+    any: BlockList,
 }
 
 impl Held {
     pub(super) fn new(period: Period, following: Following) -> Self {
-        Self { period, following, device: Blocks::default(), any: Blocks::default() }
+        Self { period, following, device: BlockList::default(), any: BlockList::default() }
     }
 
     /// The same blocks, in another period.
@@ -62,14 +43,14 @@ impl Held {
 
     /// How many blocks the device holds.
     pub(super) fn len(&self) -> usize {
-        self.device.len()
+        self.device.blocks().count()
     }
 
     pub(super) fn is_precise(&self) -> bool {
         self.following.precise
     }
 
-    fn tier(&mut self, tier: Tier) -> &mut Blocks {
+    fn tier(&mut self, tier: Tier) -> &mut BlockList {
         match tier {
             Tier::Device => &mut self.device,
             Tier::Any => &mut self.any,
@@ -77,23 +58,18 @@ impl Held {
     }
 
     pub(super) fn store(&mut self, tier: Tier, blocks: &[Block]) {
-        let held = self.tier(tier);
-        held.extend(blocks.iter().map(|block| (block.hash, block.tokens)));
+        self.tier(tier).store(blocks);
     }
 
     pub(super) fn evict(&mut self, tier: Tier, hashes: &[u64]) {
-        let held = self.tier(tier);
-        for hash in hashes {
-            held.remove(hash);
-        }
+        self.tier(tier).evict(hashes);
     }
 
     /// All of it, as operations.
     pub(super) fn operations(&self, id: EndpointId) -> Vec<AgentOp> {
         let mut operations = Vec::new();
         for (tier, held) in [(Tier::Device, &self.device), (Tier::Any, &self.any)] {
-            let blocks: Vec<Block> =
-                held.iter().map(|(hash, tokens)| Block { hash: *hash, tokens: *tokens }).collect();
+            let blocks: Vec<Block> = held.blocks().collect();
             operations.extend(blocks.chunks(BLOCKS_PER_OPERATION).map(|blocks| AgentOp::Store {
                 id,
                 tier,

@@ -3,6 +3,7 @@
 //! [`table`], [`held`] and [`snapshot`] are the stream, [`membership`] the order in which endpoints come and
 //! go, [`eds`] the cluster's hosts. [`Publisher`] is what the servers read and the fleet writes.
 
+mod block_list;
 pub mod eds;
 pub mod held;
 pub mod membership;

@@ -94,41 +94,43 @@ impl ColumnMask {
     }
 }
 
-const NONE: u16 = u16::MAX;
+const NONE: u16 = 0x7FFF;
+/// Set in the first half: both halves are the index of a mask.
+const IS_MASK: u16 = 0x8000;
 
-/// A set of columns in few bytes: up to two of them, or the index of a mask in [`ColumnSets`].
+/// A set of columns in four bytes: up to two of them ([`NONE`] where there is none), or the index of a
+/// mask in [`ColumnSets`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ColumnRef {
-    /// One or two columns; [`NONE`] where there is none.
+pub(super) struct ColumnRef(u16, u16);
+
+enum Columns {
     Inline(u16, u16),
-    /// Too many: a mask beside the table.
-    Mask(SetIndex),
-}
-
-/// Index of a mask, in two halves so that [`ColumnRef`] stays at six bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SetIndex {
-    low: u16,
-    high: u16,
-}
-
-impl SetIndex {
-    fn get(self) -> usize {
-        (usize::from(self.high) << 16) | usize::from(self.low)
-    }
-
-    fn new(index: usize) -> Self {
-        Self { low: (index & 0xFFFF) as u16, high: ((index >> 16) & 0xFFFF) as u16 }
-    }
+    Mask(usize),
 }
 
 impl ColumnRef {
+    pub(super) const EMPTY: Self = Self(NONE, NONE);
+
     pub(super) fn one(column: Column) -> Self {
-        Self::Inline(column.0, NONE)
+        Self(if column.0 < MAX_COLUMNS { column.0 } else { NONE }, NONE)
     }
 
     pub(super) fn is_empty(self) -> bool {
-        self == Self::Inline(NONE, NONE)
+        self == Self::EMPTY
+    }
+
+    fn mask(index: usize) -> Self {
+        // There are far fewer masks than 2³¹, of 128 bytes each.
+        Self(((index >> 16) & 0x7FFF) as u16 | IS_MASK, (index & 0xFFFF) as u16)
+    }
+
+    fn columns(self) -> Columns {
+        let Self(first, second) = self;
+        if first & IS_MASK == 0 {
+            Columns::Inline(first, second)
+        } else {
+            Columns::Mask((usize::from(first & !IS_MASK) << 16) | usize::from(second))
+        }
     }
 }
 
@@ -141,23 +143,21 @@ pub(super) struct ColumnSets {
 
 impl ColumnSets {
     pub(super) fn mask(&self, columns: ColumnRef) -> ColumnMask {
-        match columns {
-            ColumnRef::Inline(a, b) => {
+        match columns.columns() {
+            Columns::Inline(a, b) => {
                 let mut mask = ColumnMask::default();
                 mask.insert(Column(a));
                 mask.insert(Column(b));
                 mask
             }
-            ColumnRef::Mask(index) => self.masks.get(index.get()).copied().unwrap_or_default(),
+            Columns::Mask(index) => self.masks.get(index).copied().unwrap_or_default(),
         }
     }
 
     pub(super) fn contains(&self, columns: ColumnRef, column: Column) -> bool {
-        match columns {
-            ColumnRef::Inline(a, b) => a == column.0 || b == column.0,
-            ColumnRef::Mask(index) => {
-                self.masks.get(index.get()).is_some_and(|mask| mask.contains(column))
-            }
+        match columns.columns() {
+            Columns::Inline(a, b) => a == column.0 || b == column.0,
+            Columns::Mask(index) => self.masks.get(index).is_some_and(|mask| mask.contains(column)),
         }
     }
 
@@ -165,17 +165,17 @@ impl ColumnSets {
         if column.0 >= MAX_COLUMNS {
             return;
         }
-        match columns {
-            ColumnRef::Inline(a, b) if *a == column.0 || *b == column.0 => {}
-            ColumnRef::Inline(a, _) if *a == NONE => *a = column.0,
-            ColumnRef::Inline(_, b) if *b == NONE => *b = column.0,
-            ColumnRef::Inline(..) => {
+        match columns.columns() {
+            Columns::Inline(a, b) if a == column.0 || b == column.0 => {}
+            Columns::Inline(NONE, b) => *columns = ColumnRef(column.0, b),
+            Columns::Inline(a, NONE) => *columns = ColumnRef(a, column.0),
+            Columns::Inline(..) => {
                 let mut mask = self.mask(*columns);
                 mask.insert(column);
-                *columns = ColumnRef::Mask(self.store(mask));
+                *columns = self.store(mask);
             }
-            ColumnRef::Mask(index) => {
-                if let Some(mask) = self.masks.get_mut(index.get()) {
+            Columns::Mask(index) => {
+                if let Some(mask) = self.masks.get_mut(index) {
                     mask.insert(column);
                 }
             }
@@ -189,39 +189,36 @@ impl ColumnSets {
     }
 
     pub(super) fn remove_all(&mut self, columns: &mut ColumnRef, gone: &ColumnMask) {
-        match columns {
-            ColumnRef::Inline(a, b) => {
-                for column in [a, b] {
-                    if gone.contains(Column(*column)) {
-                        *column = NONE;
-                    }
-                }
+        match columns.columns() {
+            Columns::Inline(a, b) => {
+                let left = |column| if gone.contains(Column(column)) { NONE } else { column };
+                *columns = ColumnRef(left(a), left(b));
             }
-            ColumnRef::Mask(index) => {
-                let Some(mask) = self.masks.get_mut(index.get()) else { return };
+            Columns::Mask(index) => {
+                let Some(mask) = self.masks.get_mut(index) else { return };
                 *mask = mask.without(gone);
                 // Kept as a mask down to nothing: a block shared this widely tends to be again.
                 if mask.is_empty() {
-                    self.free.push(u32::try_from(index.get()).unwrap_or(u32::MAX));
-                    *columns = ColumnRef::Inline(NONE, NONE);
+                    self.free.push(u32::try_from(index).unwrap_or(u32::MAX));
+                    *columns = ColumnRef::EMPTY;
                 }
             }
         }
     }
 
-    fn store(&mut self, mask: ColumnMask) -> SetIndex {
+    fn store(&mut self, mask: ColumnMask) -> ColumnRef {
         if let Some(index) = self.free.pop()
             && let Some(place) = self.masks.get_mut(index as usize)
         {
             *place = mask;
-            return SetIndex::new(index as usize);
+            return ColumnRef::mask(index as usize);
         }
         self.masks.push(mask);
-        SetIndex::new(self.masks.len().saturating_sub(1))
+        ColumnRef::mask(self.masks.len().saturating_sub(1))
     }
 }
 
-const _: () = assert!(MAX_COLUMNS < NONE && core::mem::size_of::<ColumnRef>() <= 6);
+const _: () = assert!(MAX_COLUMNS < NONE && core::mem::size_of::<ColumnRef>() == 4);
 
 #[cfg(test)]
 mod tests {

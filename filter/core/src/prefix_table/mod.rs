@@ -2,10 +2,11 @@
 //!
 //! A hash maps to the set of columns that hold the block. The table is cut into the same
 //! segments as the checkpoints, each a small hash table of its own: a chunk is one segment, and growth
-//! rehashes one segment at a time, never a million entries inside one request.
+//! moves one segment's entries at a time, never a million inside one request.
 
 mod column_set;
 mod lru;
+mod segment;
 mod walk;
 
 pub use column_set::{ColumnMask, MAX_COLUMNS};
@@ -13,22 +14,10 @@ pub use lru::RecencyList;
 pub use walk::PrefixMatch;
 
 use column_set::{ColumnRef, ColumnSets};
-use hashbrown::HashTable;
+use segment::{Entry, Segment};
 use warmroute_shared_state::block::Block;
 use warmroute_shared_state::checkpoint::{SEGMENTS, segment_of};
 use warmroute_shared_state::table_op::Column;
-
-const _: () = assert!(core::mem::size_of::<Entry>() == 24);
-
-/// One block. The hash is already well mixed, so it is its own hash-table hash.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    hash: u64,
-    stamp: u32,
-    /// Tokens that the chain up to its end stands for; 0 = no event said.
-    tokens: u32,
-    columns: ColumnRef,
-}
 
 /// One entry, for checkpoints.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +35,7 @@ pub struct TableEntry {
 /// The table: chain hash to columns.
 #[derive(Debug)]
 pub struct PrefixTable {
-    segments: Vec<HashTable<Entry>>,
+    segments: Vec<Segment>,
     sets: ColumnSets,
     len: usize,
 }
@@ -54,7 +43,7 @@ pub struct PrefixTable {
 impl Default for PrefixTable {
     fn default() -> Self {
         Self {
-            segments: (0..SEGMENTS).map(|_| HashTable::new()).collect(),
+            segments: (0..SEGMENTS).map(|_| Segment::default()).collect(),
             sets: ColumnSets::default(),
             len: 0,
         }
@@ -94,16 +83,18 @@ impl PrefixTable {
 
     fn enter(&mut self, column: Column, hash: u64, change: impl FnOnce(&mut Entry)) {
         let Some(segment) = self.segments.get_mut(segment_of(hash)) else { return };
-        match segment.find_mut(hash, |entry| entry.hash == hash) {
+        match segment.find_mut(hash) {
             Some(entry) => {
                 change(entry);
                 self.sets.insert(&mut entry.columns, column);
             }
             None => {
-                let mut entry =
-                    Entry { hash, stamp: 0, tokens: 0, columns: ColumnRef::one(column) };
+                let mut entry = Entry::new(hash, ColumnRef::one(column));
+                if entry.columns.is_empty() {
+                    return;
+                }
                 change(&mut entry);
-                segment.insert_unique(hash, entry, |entry| entry.hash);
+                segment.insert(entry);
                 self.len = self.len.saturating_add(1);
             }
         }
@@ -118,11 +109,14 @@ impl PrefixTable {
     /// Records that `column` no longer holds the block.
     pub fn remove(&mut self, column: Column, hash: u64) {
         let Some(segment) = self.segments.get_mut(segment_of(hash)) else { return };
-        let Ok(mut entry) = segment.find_entry(hash, |entry| entry.hash == hash) else { return };
-        self.sets.remove(&mut entry.get_mut().columns, column);
-        if entry.get().columns.is_empty() {
-            entry.remove();
+        let Some(entry) = segment.find_mut(hash) else { return };
+        let mut left = entry.columns;
+        self.sets.remove(&mut left, column);
+        if left.is_empty() {
+            segment.remove(hash);
             self.len = self.len.saturating_sub(1);
+        } else {
+            entry.columns = left;
         }
     }
 
@@ -139,23 +133,25 @@ impl PrefixTable {
         let Some(segment) = self.segments.get_mut(segment) else { return };
         let sets = &mut self.sets;
         let before = segment.len();
-        segment.retain(|entry| {
-            sets.remove_all(&mut entry.columns, dead);
-            !entry.columns.is_empty()
-        });
+        segment.change_all(|entry| sets.remove_all(&mut entry.columns, dead));
         self.len = self.len.saturating_sub(before.saturating_sub(segment.len()));
     }
 
     /// Calls `each` with every entry of one segment.
     pub fn for_each_in_segment(&self, segment: usize, mut each: impl FnMut(TableEntry)) {
-        for entry in self.segments.get(segment).into_iter().flatten() {
-            let Entry { hash, stamp, tokens, columns } = *entry;
-            each(TableEntry { hash, stamp, tokens, columns: self.sets.mask(columns) });
+        for entry in self.segments.get(segment).into_iter().flat_map(Segment::iter) {
+            let Entry { stamp, tokens, columns, .. } = *entry;
+            each(TableEntry {
+                hash: entry.hash(),
+                stamp,
+                tokens,
+                columns: self.sets.mask(columns),
+            });
         }
     }
 
     fn find(&self, hash: u64) -> Option<&Entry> {
-        self.segments.get(segment_of(hash))?.find(hash, |entry| entry.hash == hash)
+        self.segments.get(segment_of(hash))?.find(hash)
     }
 }
 

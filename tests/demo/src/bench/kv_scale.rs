@@ -47,8 +47,11 @@ impl KvScale {
     #[must_use]
     pub fn table(&self) -> String {
         let Self { endpoints, engine_blocks, prefix_blocks, agent_mb, vm_mb } = self;
+        // As the filter has no more than whole byte blocks: a little less than the text has.
+        let bytes = *prefix_blocks as f64 * 128.0 / (*engine_blocks as f64 * 16.0).max(1.0);
         format!(
-            "{endpoints} engines, {engine_blocks} blocks of 16 tokens, as {prefix_blocks} prefix blocks\n\
+            "{endpoints} engines, {engine_blocks} blocks of 16 tokens of {bytes:.1} bytes, as {prefix_blocks} \
+             prefix blocks of 128\n\
              \x20 agent {agent_mb:>6} MB resident\n\x20 VM    {vm_mb:>6} MB\n"
         )
     }

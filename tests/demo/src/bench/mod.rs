@@ -4,6 +4,7 @@
 //! short rounds of one run, and compared within each round.
 
 mod figures;
+mod kv_rate;
 mod kv_scale;
 mod link;
 mod stub;
@@ -22,6 +23,7 @@ use crate::processes::{
 use crate::progress::Progress;
 
 pub use figures::{Bench, Spread};
+pub use kv_rate::KvRate;
 pub use kv_scale::{KvScale, kv_scale};
 pub use link::LinkError;
 
@@ -49,9 +51,12 @@ pub enum BenchError {
         /// Why.
         source: LinkError,
     },
-    /// The built-in upstream could not listen.
-    #[error("listen on 127.0.0.1: {0}")]
-    Listen(#[from] std::io::Error),
+    /// A socket, a file or a program.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The agent's measurement of KV events failed.
+    #[error("kv_index_bench printed no figures: {0}")]
+    KvRate(String),
 }
 
 /// The three ways, in the order of the figures.

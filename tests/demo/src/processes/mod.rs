@@ -24,7 +24,7 @@ pub use control::{Answer, delete, get, post, post_for};
 pub use envoy::Envoy;
 pub use ports::{Ports, free_ports};
 pub use process::{Process, Record, Session, wait_until};
-pub use programs::{Programs, workspace_root};
+pub use programs::{Programs, kv_index_bench, workspace_root};
 pub use serving::{ROUND_ROBIN, WARMROUTE, first_answer};
 pub use simulator::{Simulator, SimulatorOptions};
 pub use stack::{Stack, StackOptions};

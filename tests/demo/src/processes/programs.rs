@@ -45,13 +45,24 @@ impl Programs {
     }
 }
 
+/// The agent's measurement of its KV events: `$KV_INDEX_BENCH`, else below the workspace `root`
+/// `target/native/examples/kv_index_bench`.
+///
+/// # Errors
+/// When it has not been built yet.
+pub fn kv_index_bench(root: &Path) -> Result<PathBuf, ProcessError> {
+    let default = || root.join("target/native/examples/kv_index_bench");
+    let path = std::env::var_os("KV_INDEX_BENCH").map_or_else(default, PathBuf::from);
+    found("the measurement of KV events", path, "run `make bench`")
+}
+
 fn built(what: &'static str, path: PathBuf) -> Result<PathBuf, ProcessError> {
+    found(what, path, "run `make build`")
+}
+
+fn found(what: &'static str, path: PathBuf, advice: &'static str) -> Result<PathBuf, ProcessError> {
     // Envoy resolves relative paths against its own working directory.
-    path.canonicalize().map_err(|_| ProcessError::Missing {
-        what,
-        path,
-        advice: "run `make build`",
-    })
+    path.canonicalize().map_err(|_| ProcessError::Missing { what, path, advice })
 }
 
 fn find_envoy(root: &Path) -> Result<PathBuf, ProcessError> {

@@ -3,6 +3,8 @@
 
 mod apart;
 mod bed;
+mod captured;
+mod captured_engine;
 mod siblings;
 mod stale;
 mod turns;
