@@ -125,7 +125,7 @@ impl core::fmt::Debug for Request<'_> {
 
 /// Everything that a filter or scorer may ask while a profile runs.
 #[derive(Debug, Clone, Copy)]
-pub struct Situation<'r, 'a> {
+pub(super) struct Situation<'r, 'a> {
     /// The request.
     pub request: &'r Request<'a>,
     /// All candidates of the pool.

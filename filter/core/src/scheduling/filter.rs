@@ -14,7 +14,7 @@ const TESTING_HEADER: &str = "test-epp-endpoint-selection";
 
 /// Takes those that a filter does not keep out of `kept`, places in the situation's candidates. `instance` is the
 /// plugin's name.
-pub fn apply(
+pub(super) fn apply(
     filter: &Filter,
     instance: &str,
     situation: &Situation<'_, '_>,

@@ -5,19 +5,19 @@
 //! uncached work in flight.
 //!
 //! - [`schedule`]: the profile handler: one profile, one by header, or decode, prefill and encode;
-//! - [`filter`], [`score`]: the plugins, over [`Candidate`]s in a [`Situation`];
+//! - `filter`, `score`: the plugins, over [`Candidate`]s in a `Situation`;
 //! - [`SchedulerState`]: what picks leave behind, for plugins that remember.
 
 mod candidate;
 mod decider;
 mod decision;
-pub mod filter;
+mod filter;
 mod picker;
 mod prefix_affinity;
 mod profile;
 mod saturation;
 mod schedule;
-pub mod score;
+mod score;
 mod session;
 mod state;
 mod subset;
@@ -25,12 +25,14 @@ mod subset;
 mod tests;
 mod tokens_in_flight;
 
-pub use candidate::{Candidate, Headers, Request, Situation};
+use candidate::Situation;
+pub use candidate::{Candidate, Headers, Request};
 pub use decider::runs_elsewhere;
 pub use decision::{
     DATA_PARALLEL_HEADER, Decision, Disaggregation, ENCODE_HEADER, MAX_DESTINATIONS,
     PREFILL_HEADER, PickReason, ProfilePick, SchedulingError, SessionHeader,
 };
+pub use filter::context_range;
 pub use saturation::saturation;
 pub use schedule::schedule;
 pub use session::{SessionIds, SessionTable, agent_of, session_of, session_token};

@@ -14,7 +14,7 @@ use warmroute_shared_state::policy::plugin::Scorer;
 
 /// Scores the candidates at `kept`, in that order, into `scores`, which has as many places. `instance` is the
 /// plugin's name. Scores may lie outside 0 to 1.
-pub fn score(
+pub(super) fn score(
     scorer: &Scorer,
     instance: &str,
     situation: &Situation<'_, '_>,
