@@ -5,6 +5,8 @@
 //! cannot be part of any YAML scalar.
 
 use super::error::{Issue, Problem, did_you_mean};
+use super::kind::{self, Kind};
+use super::object::Place;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -18,25 +20,9 @@ pub struct Document<'a> {
     pub line_offset: u64,
     /// Its text.
     pub text: &'a str,
+    /// The text's lines are not lines of the file (it stood in a quoted scalar): all is on the first.
+    pub one_line: bool,
 }
-
-/// What a document is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// llm-d's file-discovery list: `endpoints:` at the top, without `kind`.
-    EndpointList,
-    /// Whose KV cache events are followed.
-    KvEvents,
-    /// A model that is told byte for byte.
-    Model,
-}
-
-/// Kinds by their `kind` field. Later ones are added here and in `Configuration::add`.
-const KINDS: &[(&str, Kind)] =
-    &[("EndpointList", Kind::EndpointList), ("KVEvents", Kind::KvEvents), ("Model", Kind::Model)];
-
-/// API groups whose unknown kinds are a mistake, not somebody else's object.
-const OUR_GROUPS: &[&str] = &["llm-d.ai", "inference.networking.k8s.io", "warmroute"];
 
 #[derive(Deserialize)]
 struct Head {
@@ -47,6 +33,12 @@ struct Head {
 }
 
 impl<'a> Document<'a> {
+    /// A document whose lines follow the first `line_offset` lines of the file.
+    #[must_use]
+    pub fn new(file: &'a Path, line_offset: u64, text: &'a str) -> Self {
+        Self { file, line_offset, text, one_line: false }
+    }
+
     /// The documents of a file, without those that hold only blank lines and comments.
     pub fn split(file: &'a Path, text: &'a str) -> Vec<Self> {
         let mut documents = Vec::new();
@@ -65,7 +57,7 @@ impl<'a> Document<'a> {
         documents
             .into_iter()
             .filter_map(|(start, end, line_offset)| {
-                Some(Self { file, line_offset, text: text.get(start..end)? })
+                Some(Self::new(file, line_offset, text.get(start..end)?))
             })
             .filter(|document| {
                 document.text.lines().any(|line| {
@@ -89,22 +81,17 @@ impl<'a> Document<'a> {
                 Err(self.issue(1, Problem::UnknownKind { kind: "(none)".into(), advice: known() }))
             };
         };
-        let group = head.api_version.unwrap_or_default();
-        // `Model` is a kind of others too.
-        let ours = group.is_empty() || OUR_GROUPS.iter().any(|ours| group.contains(ours));
-        if let Some((_, found)) = KINDS.iter().find(|(name, _)| ours && *name == kind) {
-            return Ok(*found);
-        }
-        let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
-        Err(self.issue(
-            1,
-            if ours {
-                let advice = did_you_mean(&kind, &names);
-                Problem::UnknownKind { kind, advice }
-            } else {
-                Problem::ForeignKind(kind)
-            },
-        ))
+        kind::find(&kind, head.api_version.as_deref()).map_err(|problem| {
+            let key =
+                if matches!(problem, Problem::Unknown { .. }) { "apiVersion" } else { "kind" };
+            self.issue(self.line_of_key(key), problem)
+        })
+    }
+
+    /// Line of `key` at the top, 1 if it is not there.
+    fn line_of_key(&self, key: &str) -> u64 {
+        let is_key = |line: &str| line.strip_prefix(key).is_some_and(|l| l.starts_with(':'));
+        (1u64..).zip(self.text.lines()).find(|(_, line)| is_key(line)).map_or(1, |(n, _)| n)
     }
 
     /// Whether `key` stands at the top.
@@ -128,8 +115,23 @@ impl<'a> Document<'a> {
     /// An issue at a line of this document, counted from 1; 0 = not known.
     #[must_use]
     pub fn issue(&self, line: u64, problem: Problem) -> Issue {
-        let line = if line == 0 { 0 } else { line.saturating_add(self.line_offset) };
-        Issue::new(self.file, line, problem)
+        Issue::new(self.file, self.line(line), problem)
+    }
+
+    /// A line of this document, counted from 1, as a line of the file; 0 = not known.
+    #[must_use]
+    pub fn line(&self, line: u64) -> u64 {
+        match line {
+            0 => 0,
+            _ if self.one_line => self.line_offset.saturating_add(1),
+            line => line.saturating_add(self.line_offset),
+        }
+    }
+
+    /// A line of this document as a place.
+    #[must_use]
+    pub fn place(&self, line: u64) -> Place {
+        Place { file: self.file.to_owned(), line: self.line(line) }
     }
 }
 
@@ -174,7 +176,7 @@ mod tests {
 
     #[test]
     fn kinds_are_found_and_others_are_told_apart() {
-        let kind = |text| Document { file: Path::new("f"), line_offset: 4, text }.kind();
+        let kind = |text| Document::new(Path::new("f"), 4, text).kind();
         assert_eq!(kind("endpoints: []"), Ok(Kind::EndpointList));
         assert_eq!(kind("endpoints:\n"), Ok(Kind::EndpointList));
         let foreign = kind("apiVersion: apps/v1\nkind: Deployment\n").unwrap_err();

@@ -87,6 +87,27 @@ pub enum Problem {
         /// What it may be.
         expected: &'static str,
     },
+    /// A name of something that there is not: a type, a reference, a version.
+    #[error("{what} `{name}` is not known; {advice}")]
+    Unknown {
+        /// What it should be the name of.
+        what: &'static str,
+        /// As written, cut if long.
+        name: String,
+        /// The nearest valid name, or all of them.
+        advice: String,
+    },
+    /// Something that Warmroute does not do.
+    #[error("{what} is not supported; {instead}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// What to use instead.
+        instead: &'static str,
+    },
+    /// Things that cannot be together, or not like this.
+    #[error("{0}")]
+    Conflict(String),
     /// Two entries that would be the same endpoint.
     #[error("{what} `{value}` is already used at {first}; remove one of the two")]
     Duplicate {
@@ -116,6 +137,24 @@ pub enum Problem {
     /// A document of another project, passed over (a warning).
     #[error("kind `{0}` is not read by the agent; the document was passed over")]
     ForeignKind(String),
+}
+
+impl Problem {
+    /// A value that a field cannot have.
+    #[must_use]
+    pub fn bad(field: &'static str, value: &str, expected: &'static str) -> Self {
+        Self::BadValue { field, value: cut(value), expected }
+    }
+
+    /// A name of nothing.
+    #[must_use]
+    pub fn unknown(what: &'static str, name: &str, advice: String) -> Self {
+        Self::Unknown { what, name: cut(name), advice }
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(80).collect()
 }
 
 /// The name of `valid` that is nearest to `given`, if one is near enough to be what was meant.

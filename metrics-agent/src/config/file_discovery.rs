@@ -5,14 +5,13 @@
 
 use super::document::Document;
 use super::error::{Issue, Problem};
+use super::object::{Fault, checked_name};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use warmroute_shared_state::endpoint::EndpointId;
 
-/// Longest name or namespace in bytes (Kubernetes' limit for names).
-const MAX_NAME_BYTES: usize = 253;
 /// Labels of an endpoint.
 const MAX_LABELS: usize = 64;
 /// Bytes of all labels of an endpoint together: with its names it has to fit into one frame
@@ -48,13 +47,28 @@ impl EndpointSpec {
     }
 }
 
-/// An endpoint and the line that it is written at.
+/// An entry of a list. Without a port it stands for one endpoint on each port of its pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Namespace, `default` if none was given.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Where it is.
+    pub ip: IpAddr,
+    /// Where it listens.
+    pub port: Option<u16>,
+    /// Labels, sorted by key.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// An entry and the line that it is written at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     /// Line of the file, from 1.
     pub line: u64,
     /// What stands there.
-    pub spec: EndpointSpec,
+    pub entry: Entry,
 }
 
 #[derive(Deserialize)]
@@ -73,7 +87,7 @@ struct RawEndpoint {
     name: Spanned<String>,
     namespace: Option<Spanned<String>>,
     address: Spanned<String>,
-    port: Spanned<String>,
+    port: Option<Spanned<String>>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
 }
@@ -88,48 +102,31 @@ pub fn read(document: &Document<'_>) -> Result<Vec<Located>, Vec<Issue>> {
     let mut issues = Vec::new();
     for raw in list.endpoints {
         match compile(raw) {
-            Ok((line, spec)) => {
-                let line = line.saturating_add(document.line_offset);
-                endpoints.push(Located { line, spec });
-            }
+            Ok((line, entry)) => endpoints.push(Located { line: document.line(line), entry }),
             Err((line, problem)) => issues.push(document.issue(line, problem)),
         }
     }
     if issues.is_empty() { Ok(endpoints) } else { Err(issues) }
 }
 
-type Fault = (u64, Problem);
-
-fn compile(raw: RawEndpoint) -> Result<(u64, EndpointSpec), Fault> {
+fn compile(raw: RawEndpoint) -> Result<(u64, Entry), Fault> {
     let line = raw.name.referenced.line();
     let name = checked_name("name", raw.name)?;
     let namespace = match raw.namespace {
         Some(namespace) => checked_name("namespace", namespace)?,
         None => "default".to_owned(),
     };
-    let address = SocketAddr::new(ip(&raw.address)?, port(&raw.port)?);
+    let ip = ip(&raw.address)?;
+    let port = raw.port.as_ref().map(port).transpose()?;
     let bytes: usize = raw.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
     if raw.labels.len() > MAX_LABELS || bytes > MAX_LABEL_BYTES {
         let given = format!("{} labels of {bytes} bytes", raw.labels.len());
-        return Err((line, bad("labels", &given, "at most 64 labels of 8192 bytes together")));
+        return Err((
+            line,
+            Problem::bad("labels", &given, "at most 64 labels of 8192 bytes together"),
+        ));
     }
-    Ok((line, EndpointSpec { namespace, name, address, labels: raw.labels, pools: Vec::new() }))
-}
-
-fn bad(field: &'static str, value: &str, expected: &'static str) -> Problem {
-    Problem::BadValue { field, value: value.chars().take(80).collect(), expected }
-}
-
-fn checked_name(field: &'static str, name: Spanned<String>) -> Result<String, Fault> {
-    let text = name.value;
-    let fine = !text.is_empty()
-        && text.len() <= MAX_NAME_BYTES
-        && text.chars().all(|c| !c.is_control() && !c.is_whitespace() && c != '/');
-    if fine {
-        return Ok(text);
-    }
-    let expected = "1 to 253 bytes without spaces, `/` or control characters";
-    Err((name.referenced.line(), bad(field, &text, expected)))
+    Ok((line, Entry { namespace, name, ip, port, labels: raw.labels }))
 }
 
 /// An address as Envoy writes it: brackets off, IPv6 shortened by the standard library.
@@ -139,13 +136,13 @@ fn ip(address: &Spanned<String>) -> Result<IpAddr, Fault> {
     let usable = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_multicast();
     bare.parse().ok().filter(usable).ok_or_else(|| {
         let expected = "the IPv4 or IPv6 address of one host (names are not resolved)";
-        (address.referenced.line(), bad("address", text, expected))
+        (address.referenced.line(), Problem::bad("address", text, expected))
     })
 }
 
 fn port(port: &Spanned<String>) -> Result<u16, Fault> {
     port.value.trim().parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-        (port.referenced.line(), bad("port", &port.value, "a number from 1 to 65535"))
+        (port.referenced.line(), Problem::bad("port", &port.value, "a number from 1 to 65535"))
     })
 }
 
@@ -155,7 +152,7 @@ mod tests {
     use std::path::Path;
 
     fn parse(text: &str) -> Result<Vec<Located>, Vec<Issue>> {
-        read(&Document { file: Path::new("pool.yaml"), line_offset: 0, text })
+        read(&Document::new(Path::new("pool.yaml"), 0, text))
     }
 
     #[test]
@@ -165,14 +162,16 @@ mod tests {
         let found = parse(text).unwrap();
         let seen: Vec<_> = found
             .iter()
-            .map(|e| (e.line, e.spec.full_name(), e.spec.address.to_string()))
+            .map(|e| {
+                (e.line, &*e.entry.namespace, &*e.entry.name, e.entry.ip.to_string(), e.entry.port)
+            })
             .collect();
         let expected = [
-            (2, "default/a".to_owned(), "10.0.0.1:8000".to_owned()),
-            (5, "gpu/b".to_owned(), "[fd00::1]:8001".to_owned()),
+            (2, "default", "a", "10.0.0.1".to_owned(), Some(8000)),
+            (5, "gpu", "b", "fd00::1".to_owned(), Some(8001)),
         ];
         assert_eq!(seen, expected);
-        let labels: Vec<_> = found[1].spec.labels.iter().collect();
+        let labels: Vec<_> = found[1].entry.labels.iter().collect();
         assert_eq!(labels, [(&"b".into(), &"true".into()), (&"x".into(), &"1".into())]);
         assert_eq!(parse("endpoints: []").unwrap(), []);
     }
@@ -188,7 +187,6 @@ mod tests {
             (entry("  address: 10.0.0.1\n  port: 65536\n"), 4, "`port` is `65536`"),
             (entry("  address: 10.0.0.1\n  port: http\n"), 4, "`port` is `http`"),
             (entry("  adress: 10.0.0.1\n"), 3, "did you mean `address`?"),
-            (entry("  address: 10.0.0.1\n"), 3, "field `port` is missing"),
             (
                 entry(&format!(
                     "  address: 10.0.0.1\n  port: 1\n  labels: {{k: {}}}\n",

@@ -256,7 +256,7 @@ mod tests {
     use std::path::Path;
 
     fn parse(text: &str) -> Result<KvEventsSpec, Issue> {
-        read(&Document { file: Path::new("kv.yaml"), line_offset: 0, text })
+        read(&Document::new(Path::new("kv.yaml"), 0, text))
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

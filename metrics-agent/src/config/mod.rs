@@ -3,28 +3,44 @@
 //! Strict: one fault refuses everything that was read with it, and the configuration in force
 //! stays ([`watch`]). `check-config` prints what [`Configuration`] understood.
 
+mod builder;
+pub mod config_map;
 pub mod document;
 pub mod error;
 pub mod file_discovery;
+pub mod gateway;
+pub mod kind;
 pub mod kv_events;
+pub mod list;
 pub mod model;
+pub mod model_mapping;
+pub mod object;
+pub mod objects;
+pub mod picker;
+pub mod placement;
+pub mod resolve;
 pub mod source;
+pub mod tenant;
+pub mod tree;
 pub mod watch;
 
-use document::{Document, Kind};
-use error::{Issue, Problem};
-use file_discovery::{EndpointSpec, Located};
+use crate::scrape::plan::{ScrapePlan, ScrapePlans};
+use builder::Builder;
+use error::Issue;
+use file_discovery::EndpointSpec;
 use kv_events::KvEventsSpec;
 use model::ModelSpec;
+use objects::Objects;
+use picker::PickerSpec;
 use source::Source;
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use warmroute_shared_state::policy::Policy;
 
 /// Endpoints of all lists together.
 pub const MAX_ENDPOINTS: usize = 4096;
 
 /// Everything that the files say.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Configuration {
     /// Endpoints, in the order of the files.
     pub endpoints: Vec<EndpointSpec>,
@@ -32,11 +48,20 @@ pub struct Configuration {
     pub files: usize,
     /// How many lists of endpoints there were.
     pub endpoint_lists: usize,
-    /// Whose KV cache events are followed, and how. No two select the same endpoint.
+    /// Whose KV cache events are followed, and how: by documents, no two of which select the same endpoint, then by
+    /// pickers' configurations.
     pub kv_events: Vec<KvEventsSpec>,
+    /// How many of them are documents.
+    pub kv_events_documents: usize,
     /// Models that are told byte for byte. No two share a name, alias or adapter.
     pub models: Vec<ModelSpec>,
-    /// What was passed over.
+    /// All other objects, as they were read.
+    pub objects: Objects,
+    /// What they come to for the filter; the clusters' names are set by [`Configuration::policy`].
+    pub unnamed_policy: Policy,
+    /// The pickers' configurations in force: one for each of the policy's schedulers.
+    pub pickers: Vec<PickerSpec>,
+    /// What was passed over, and what is strange.
     pub warnings: Vec<Issue>,
 }
 
@@ -60,119 +85,26 @@ impl Configuration {
         }
         builder.finish(root, sources.len())
     }
-}
 
-#[derive(Default)]
-struct Builder {
-    configuration: Configuration,
-    issues: Vec<Issue>,
-    /// Where each name and each address was first given.
-    first: HashMap<(&'static str, String), String>,
-    /// Where each of the `KVEvents` documents begins.
-    kv_events_places: Vec<Place>,
-}
-
-/// A file and a line of it.
-struct Place {
-    file: PathBuf,
-    line: u64,
-}
-
-impl Builder {
-    fn add(&mut self, source: &Source) {
-        let documents = Document::split(&source.path, &source.text);
-        if documents.is_empty() {
-            self.issues.push(Issue::new(&source.path, 0, Problem::Empty));
-        }
-        for document in documents {
-            match document.kind() {
-                Ok(Kind::EndpointList) => match file_discovery::read(&document) {
-                    Ok(endpoints) => {
-                        self.configuration.endpoint_lists += 1;
-                        for endpoint in endpoints {
-                            self.add_endpoint(&source.path, endpoint);
-                        }
-                    }
-                    Err(issues) => self.issues.extend(issues),
-                },
-                Ok(Kind::KvEvents) => match kv_events::read(&document) {
-                    Ok(spec) => {
-                        self.configuration.kv_events.push(spec);
-                        let line = document.line_offset.saturating_add(1);
-                        self.kv_events_places.push(Place { file: source.path.clone(), line });
-                    }
-                    Err(issue) => self.issues.push(issue),
-                },
-                Ok(Kind::Model) => match model::read(&document) {
-                    Ok((spec, names)) => self.add_model(&source.path, spec, names),
-                    Err(issue) => self.issues.push(issue),
-                },
-                Err(issue) if matches!(issue.problem, Problem::ForeignKind(_)) => {
-                    self.configuration.warnings.push(issue);
-                }
-                Err(issue) => self.issues.push(issue),
-            }
-        }
+    /// The policy for the filter of an Envoy whose cluster of all endpoints is `cluster`.
+    #[must_use]
+    pub fn policy(&self, cluster: &str) -> Policy {
+        let mut policy = self.unnamed_policy.clone();
+        resolve::name_clusters(&mut policy, cluster);
+        policy
     }
 
-    fn add_endpoint(&mut self, file: &Path, Located { line, spec }: Located) {
-        let here = format!("{}:{line}", file.display());
-        for (what, value) in [("name", spec.full_name()), ("address", spec.address.to_string())] {
-            let earlier = self.first.insert((what, value.clone()), here.clone());
-            if let Some(first) = earlier {
-                let problem = Problem::Duplicate { what, value, first };
-                self.issues.push(Issue::new(file, line, problem));
-            }
+    /// How an endpoint is scraped: as the picker of its first pool says.
+    #[must_use]
+    pub fn scrape_plan(&self, endpoint: &EndpointSpec) -> ScrapePlan {
+        let pool = endpoint.pools.first();
+        let pool =
+            pool.and_then(|name| self.unnamed_policy.pools.iter().find(|pool| pool.name == *name));
+        let picker = self.pickers.get(pool.map_or(0, |pool| pool.scheduler));
+        match picker {
+            Some(picker) => picker.scrapes.of(&endpoint.labels),
+            None => ScrapePlans::default().of(&endpoint.labels),
         }
-        if let Err(problem) = kv_events::label_ports(&spec.labels) {
-            self.issues.push(Issue::new(file, line, problem));
-        }
-        self.configuration.endpoints.push(spec);
-    }
-
-    fn add_model(&mut self, file: &Path, spec: ModelSpec, names: model::Names) {
-        for (value, line) in names {
-            let here = format!("{}:{line}", file.display());
-            if let Some(first) = self.first.insert(("model name", value.clone()), here) {
-                let problem = Problem::Duplicate { what: "model name", value, first };
-                self.issues.push(Issue::new(file, line, problem));
-            }
-        }
-        self.configuration.models.push(spec);
-    }
-
-    /// An endpoint whose events two documents are about: which of them holds is anybody's guess.
-    fn check_selectors(&mut self) {
-        let documents = self.configuration.kv_events.iter().zip(&self.kv_events_places);
-        for (index, (document, place)) in documents.clone().enumerate() {
-            let twice = documents.clone().take(index).find_map(|(earlier, first)| {
-                let both =
-                    |e: &&EndpointSpec| earlier.selects(&e.labels) && document.selects(&e.labels);
-                Some((self.configuration.endpoints.iter().find(both)?, first))
-            });
-            if let Some((endpoint, first)) = twice {
-                let first = format!("{}:{}", first.file.display(), first.line);
-                let problem = Problem::SelectedTwice { endpoint: endpoint.full_name(), first };
-                self.issues.push(Issue::new(&place.file, place.line, problem));
-            }
-        }
-    }
-
-    fn finish(mut self, root: &Path, files: usize) -> Result<Configuration, Vec<Issue>> {
-        self.configuration.files = files;
-        self.check_selectors();
-        if self.configuration.endpoints.len() > MAX_ENDPOINTS {
-            let problem = Problem::TooMany { what: "endpoints", limit: MAX_ENDPOINTS };
-            self.issues.push(Issue::new(root, 0, problem));
-        }
-        if self.configuration.models.len() > model::MAX_MODELS {
-            let problem = Problem::TooMany { what: "models", limit: model::MAX_MODELS };
-            self.issues.push(Issue::new(root, 0, problem));
-        }
-        if self.issues.is_empty() && self.configuration.endpoint_lists == 0 {
-            self.issues.push(Issue::new(root, 0, Problem::NoEndpointList));
-        }
-        if self.issues.is_empty() { Ok(self.configuration) } else { Err(self.issues) }
     }
 }
 
@@ -199,7 +131,7 @@ mod tests {
         let names: Vec<_> = all.endpoints.iter().map(EndpointSpec::full_name).collect();
         assert_eq!(names, ["default/a", "default/b"]);
         assert_eq!((all.files, all.endpoint_lists, all.warnings.len()), (2, 2, 1));
-        assert_eq!(all.warnings[0].line, Some(6));
+        assert_eq!(all.warnings[0].line, Some(7));
     }
 
     #[test]

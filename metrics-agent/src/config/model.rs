@@ -12,8 +12,9 @@
 //! The fields may stand under `spec:`. A folder that does not load makes the model approximate;
 //! it does not refuse the configuration.
 
-use super::document::{Document, Kind};
+use super::document::Document;
 use super::error::{Issue, Problem};
+use super::kind::Kind;
 use super::source::Source;
 use crate::tokenizer::files::FILES;
 use serde::Deserialize;
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<(ModelSpec, Names), Issue> {
-        read(&Document { file: Path::new("conf/models.yaml"), line_offset: 10, text })
+        read(&Document::new(Path::new("conf/models.yaml"), 10, text))
     }
 
     #[test]

@@ -35,7 +35,7 @@ fn check_config_prints_what_it_understood() {
         "ok: 2 files, 2 endpoint lists, 2 endpoints, 0 KVEvents documents, 0 models, 1 warning",
     ];
     assert_eq!(lines, expected);
-    assert!(errors.contains("b.yml:1: kind `Deployment` is not read"), "{errors}");
+    assert!(errors.contains("b.yml:2: kind `Deployment` is not read"), "{errors}");
 }
 
 #[test]
