@@ -31,6 +31,8 @@ pub enum Scalar {
 /// Hears what a [`Scanner`] sees, in document order. Offsets count bytes from the start of the document.
 /// Every method does nothing unless overridden.
 pub trait Handler {
+    /// A key begins; `at` is the offset of its opening quote.
+    fn key_start(&mut self, _at: usize) {}
     /// An object's key, unescaped; empty if it is longer than [`MAX_KEY`]. Its value follows.
     fn key(&mut self, _name: &[u8]) {}
     /// A string value begins; `at` is the offset of its opening quote.
@@ -214,6 +216,7 @@ impl Scanner {
                 State::FirstItem => self.value(byte, at, handler)?,
                 State::FirstKey if byte == b'}' => self.close(Container::Object, at, handler)?,
                 State::FirstKey | State::Key if byte == b'"' => {
+                    handler.key_start(at);
                     self.key_len = 0;
                     self.state = State::KeyText(TextScan::new());
                 }

@@ -3,7 +3,10 @@
 use super::facts::{ByteSpan, RequestFacts};
 use serde_json::Value;
 
-const ASKS_USAGE: &str = r#"{"include_usage":true}"#;
+/// Fields of `stream_options` that ask for usage at the end, and with each chunk: the engine hears the second only with
+/// the first.
+const ASKS_LAST: &[&str] = &[r#""include_usage":true"#];
+const ASKS_EACH: &[&str] = &[r#""include_usage":true"#, r#""continuous_usage_stats":true"#];
 
 /// New bytes in the place of some of the body's. An empty span is an insertion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,29 +32,42 @@ impl RequestFacts {
         }
     }
 
-    /// Asks a stream to tell its usage; `None` if there is nothing to ask: it does already, or its API tells it by
-    /// itself. What cannot be understood of `stream_options` is left for the engine to refuse.
+    /// Asks a stream to tell its usage: at its end, or, if `continuous`, with each chunk. Empty if there is nothing to
+    /// ask: it does already, or its API tells it by itself. What cannot be understood of `stream_options` is left for
+    /// the engine to refuse.
     #[must_use]
-    pub fn usage_splice(&self) -> Option<Splice> {
+    pub fn usage_splices(&self, continuous: bool) -> Vec<Splice> {
         if !self.stream || !self.path.asks_for_usage() {
-            return None;
+            return Vec::new();
         }
+        let asks = if continuous { ASKS_EACH } else { ASKS_LAST };
         let Some(options) = self.stream_options else {
-            return Some(self.field(&format!(r#""stream_options":{ASKS_USAGE},"#)));
+            return vec![self.field(&format!(r#""stream_options":{{{}}},"#, asks.join(",")))];
         };
-        if let Some(field) = options.include_usage {
-            let splice = Splice { span: field.span, bytes: b"true".to_vec() };
-            // The engine takes `0` and `"off"` for false, too.
-            return (field.value != Some(true)).then_some(splice);
+        if options.is_null {
+            let bytes = format!("{{{}}}", asks.join(",")).into_bytes();
+            return vec![Splice { span: options.span, bytes }];
         }
-        if options.is_object {
-            let at = options.span.start.saturating_add(1);
+        if !options.is_object {
+            return Vec::new();
+        }
+        let mut splices = Vec::new();
+        let mut missing = Vec::new();
+        let fields = [options.include_usage, options.continuous_usage_stats];
+        for (field, ask) in fields.into_iter().zip(asks) {
+            match field {
+                // The engine takes `0` and `"off"` for false, too.
+                Some(field) if field.value == Some(true) => {}
+                Some(field) => splices.push(Splice { span: field.span, bytes: b"true".to_vec() }),
+                None => missing.push(*ask),
+            }
+        }
+        if !missing.is_empty() {
             let comma = if options.is_empty { "" } else { "," };
-            let field = format!(r#""include_usage":true{comma}"#);
-            return Some(insertion(at, &field));
+            let at = options.span.start.saturating_add(1);
+            splices.push(insertion(at, &format!("{}{comma}", missing.join(","))));
         }
-        let splice = Splice { span: options.span, bytes: ASKS_USAGE.into() };
-        options.is_null.then_some(splice)
+        splices
     }
 
     /// A field more, at the front of the body: no body that was accepted is without any.

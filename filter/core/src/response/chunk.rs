@@ -20,6 +20,9 @@ pub(super) struct ChunkReader {
     text_len: usize,
     is_object: bool,
     generated: bool,
+    /// A choice has a text, be it empty, or a role.
+    has_text: bool,
+    has_role: bool,
     usage: Usage,
     /// Counts by the names of other APIs.
     input_tokens: Option<u64>,
@@ -46,6 +49,8 @@ impl ChunkReader {
             text_len: 0,
             is_object: false,
             generated: false,
+            has_text: false,
+            has_role: false,
             usage: Usage::default(),
             input_tokens: None,
             output_tokens: None,
@@ -74,6 +79,11 @@ impl ChunkReader {
         facts.first_token |= self.generated;
         let usage = self.whole_usage();
         facts.usage.update(&usage);
+        if usage.completion_tokens.is_some() {
+            facts.unreported_chunks = 0;
+        } else if self.generated || (self.has_text && !self.has_role) {
+            facts.unreported_chunks = facts.unreported_chunks.saturating_add(1);
+        }
         if usage.total_tokens.is_none() && usage != Usage::default() {
             let total = facts.usage.prompt_tokens.zip(facts.usage.completion_tokens);
             facts.usage.total_tokens = total.map(|(prompt, answer)| prompt.saturating_add(answer));
@@ -101,6 +111,7 @@ impl ChunkReader {
             completion_tokens: self.usage.completion_tokens.or(self.output_tokens),
             total_tokens: self.usage.total_tokens,
             cached_tokens: self.usage.cached_tokens.or(self.cache_read),
+            reasoning_tokens: self.usage.reasoning_tokens,
         }
     }
 
@@ -122,6 +133,7 @@ impl ChunkReader {
             Count::Output => &mut self.output_tokens,
             Count::Total => &mut self.usage.total_tokens,
             Count::Cached => &mut self.usage.cached_tokens,
+            Count::Reasoning => &mut self.usage.reasoning_tokens,
             Count::CacheRead => &mut self.cache_read,
             Count::CacheCreation => &mut self.cache_creation,
         };
@@ -159,6 +171,10 @@ impl Handler for ChunkReader {
 
     fn string_start(&mut self, _at: usize) {
         self.text_len = 0;
+        if self.skipped == 0 && matches!(self.frame, Frame::Choice | Frame::Delta) {
+            self.has_text |= self.slot == Slot::Generated;
+            self.has_role |= self.slot == Slot::Role;
+        }
     }
 
     fn string_piece(&mut self, bytes: &[u8]) {

@@ -12,6 +12,8 @@ pub struct Usage {
     /// Prompt tokens taken from the prefix cache. vLLM reports them only under
     /// `--enable-prompt-tokens-details`, and in a stream only in the last chunk.
     pub cached_tokens: Option<u64>,
+    /// Generated tokens that are reasoning.
+    pub reasoning_tokens: Option<u64>,
 }
 
 impl Usage {
@@ -22,6 +24,7 @@ impl Usage {
         self.completion_tokens = later.completion_tokens.or(self.completion_tokens);
         self.total_tokens = later.total_tokens.or(self.total_tokens);
         self.cached_tokens = later.cached_tokens.or(self.cached_tokens);
+        self.reasoning_tokens = later.reasoning_tokens.or(self.reasoning_tokens);
     }
 }
 
@@ -84,6 +87,9 @@ pub struct ResponseFacts {
     pub first_token: bool,
     /// Token counts, as far as reported.
     pub usage: Usage,
+    /// Chunks with a token since the last one that reported generated tokens: an empty text is half a character, and a
+    /// token all the same; one beside a `role` opens the answer and is none.
+    pub unreported_chunks: u64,
     /// Choices that said why they ended.
     pub finished_choices: u64,
     /// Why the last of them ended; a failure is not overwritten.

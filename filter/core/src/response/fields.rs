@@ -127,6 +127,7 @@ pub(super) enum Slot {
     Generated,
     /// Something generated, whatever it looks like.
     GeneratedItem,
+    Role,
     ToolCalls,
     Tokens,
     FinishReason,
@@ -158,6 +159,7 @@ pub(super) enum Count {
     Output,
     Total,
     Cached,
+    Reasoning,
     /// Anthropic's prompt tokens beside `input_tokens`: read from the cache, or written to it.
     CacheRead,
     CacheCreation,
@@ -176,15 +178,23 @@ impl Slot {
             },
             Frame::Delta => match name {
                 b"content" | b"reasoning" | b"reasoning_content" | b"refusal" => Self::Generated,
+                b"role" => Self::Role,
                 b"tool_calls" => Self::ToolCalls,
                 b"function_call" => Self::GeneratedItem,
                 _ => Self::Unread,
             },
             Frame::Usage(_) => match name {
-                b"prompt_tokens_details" | b"input_tokens_details" => Self::UsageDetails,
+                b"prompt_tokens_details"
+                | b"input_tokens_details"
+                | b"completion_tokens_details"
+                | b"output_tokens_details" => Self::UsageDetails,
                 _ => Self::count(name),
             },
-            Frame::UsageDetails(_) if name == b"cached_tokens" => Self::Count(Count::Cached),
+            Frame::UsageDetails(_) => match name {
+                b"cached_tokens" => Self::Count(Count::Cached),
+                b"reasoning_tokens" => Self::Count(Count::Reasoning),
+                _ => Self::Unread,
+            },
             Frame::Error if name == b"code" => Self::ErrorCode,
             Frame::Message if name == b"usage" => Self::Usage,
             // The name is that of a tool that is called.
@@ -238,6 +248,7 @@ impl Slot {
             b"input_tokens" => Count::Input,
             b"output_tokens" => Count::Output,
             b"total_tokens" => Count::Total,
+            b"reasoning_tokens" => Count::Reasoning,
             b"cache_read_input_tokens" => Count::CacheRead,
             b"cache_creation_input_tokens" => Count::CacheCreation,
             _ => return Self::Unread,

@@ -8,7 +8,8 @@
 //! Nothing is buffered, however long an event is: a payload goes straight into the push scanner, which keeps
 //! a few hundred bytes. So the reader never delays or cuts a stream.
 //!
-//! [`model_name`] is the one that changes bytes: it gives the client's model name back.
+//! Two change bytes: [`model_name`] gives the client's model name back, [`usage_shape`] takes out the usage that we
+//! asked for and the client did not.
 //!
 //! [`sse`] knows no API; `fields` says which fields of which API `chunk` reads.
 
@@ -20,6 +21,8 @@ pub mod model_name;
 pub mod outcome;
 pub mod reader;
 pub mod sse;
+pub mod usage_shape;
+
 #[cfg(test)]
 mod tests;
 

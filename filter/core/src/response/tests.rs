@@ -56,6 +56,7 @@ fn usage(prompt: u64, completion: u64, cached: impl Into<Option<u64>>) -> Usage 
         completion_tokens: Some(completion),
         total_tokens: Some(prompt + completion),
         cached_tokens: cached.into(),
+        reasoning_tokens: None,
     }
 }
 
@@ -132,6 +133,45 @@ crate::tests! {
             let gone = read(stream_reader(), [&full[..length]], End::ClientGone);
             let expected = if length >= complete { Outcome::Completed } else { Outcome::ClientGone };
             assert_eq!(gone.outcome, expected, "{length} bytes");
+        }
+    }
+
+    fn tokens_that_no_usage_reports_are_counted_by_their_chunks() {
+        let role = r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#;
+        let text = r#"{"choices":[{"delta":{"content":"a"}}]}"#;
+        let half = r#"{"choices":[{"text":""}]}"#;
+        let both = r#"{"choices":[{"delta":{"role":"assistant","content":"a"}}]}"#;
+        let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+        let counted = r#"{"choices":[{"text":"a"}],"usage":{"completion_tokens":3}}"#;
+        for (chunks, unreported) in [
+            (vec![role], 0),
+            (vec![role, text, text, end], 2),
+            (vec![both, half], 2),
+            (vec![text, counted], 0),
+            (vec![text, counted, half, ": c", "[DONE]"], 1),
+            (vec![r#"{"choices":[],"usage":{"prompt_tokens":3}}"#, text], 1),
+        ] {
+            let events: String = chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect();
+            let report = stream(events.as_bytes());
+            assert_eq!(report.facts.unreported_chunks, unreported, "{chunks:?}");
+        }
+        let anthropic = stream(
+            b"data: {\"type\":\"message_start\",\"message\":{\"role\":\"assistant\",\"usage\":{\"input_tokens\":9,\"output_tokens\":0}}}\n\n\
+              data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n\
+              data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"}}\n\n",
+        );
+        assert_eq!((anthropic.facts.usage.completion_tokens, anthropic.facts.unreported_chunks), (Some(0), 1));
+    }
+
+    fn reasoning_tokens_are_those_of_the_details() {
+        for (body, tokens) in [
+            (r#"{"usage":{"completion_tokens":9,"completion_tokens_details":{"reasoning_tokens":7,"x":1}}}"#, Some(7)),
+            (r#"{"usage":{"output_tokens":9,"output_tokens_details":{"reasoning_tokens":0}}}"#, Some(0)),
+            (r#"{"usage":{"completion_tokens":9,"completion_tokens_details":null}}"#, None),
+            // SGLang's place.
+            (r#"{"usage":{"completion_tokens":9,"reasoning_tokens":3}}"#, Some(3)),
+        ] {
+            assert_eq!(document(200, body.as_bytes()).facts.usage.reasoning_tokens, tokens, "{body}");
         }
     }
 
@@ -278,7 +318,7 @@ crate::tests! {
             (fixture!("chat.json"), usage(153, 8, 128), FinishReason::Length),
             (fixture!("chat_tool_named.json"), usage(225, 64, 0), FinishReason::Length),
             (fixture!("completion.json"), usage(1, 8, 0), FinishReason::Length),
-            (fixture!("responses.json"), usage(177, 6, 160), FinishReason::Length),
+            (fixture!("responses.json"), Usage { reasoning_tokens: Some(0), ..usage(177, 6, 160) }, FinishReason::Length),
             (fixture!("generate.json"), usage(80, 4, 0), FinishReason::Length),
         ] {
             let report = document(200, bytes);
@@ -370,6 +410,9 @@ mod any_bytes {
             pieces in proptest::collection::vec(proptest::sample::select(vec![
                 "data:", "data: ", "data", "event: x", ":", " ", "\n", "\r", "\r\n", "\n\n", "{}", "{", "}",
                 "[DONE]", "{\"usage\":{\"prompt_tokens\":1}}", "{\"error\":1}", "{\"choices\":[{\"text\":\"a\"}]}",
+                "{\"type\":\"response.completed\",\"response\":{\"status\":\"incomplete\",\"usage\":{\"input_tokens\":\"7\"}}}",
+                "{\"text\":\"a\",\"meta_info\":{\"finish_reason\":{\"type\":\"stop\"},\"cached_tokens\":2}}",
+                "\"usage\":", "\"output_ids\":[1",
                 "\u{feff}", "é", "\"",
             ]), 0..24),
             cuts in proptest::collection::vec(any::<usize>(), 0..5),

@@ -67,6 +67,7 @@ struct Event {
     /// Where the line being read begins.
     line_at: usize,
     payload: Payload,
+    scanner: Scanner,
     /// Where its data ends, as far as it has come.
     data_end: usize,
     chunk: ChunkShape,
@@ -78,11 +79,11 @@ struct Event {
     cuts: Vec<Range<usize>>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Payload {
     #[default]
     Empty,
-    Json(Box<Scanner>),
+    Json,
     Other,
 }
 
@@ -107,8 +108,7 @@ impl UsageShaper {
         self.lines.feed(slice, &mut Reading { event: &mut self.event, asked: self.asked });
         let end = self.lines.taken();
         self.event.drop_until(end);
-        let held = self.held.len().saturating_add(slice.len());
-        if end.wrapping_sub(self.event.hold(end)) > MAX_HELD.min(held) {
+        if end.wrapping_sub(self.event.hold(end)) > MAX_HELD {
             self.event.pass();
         }
         let until = self.event.hold(end);
@@ -150,7 +150,7 @@ impl Event {
     /// From where on nothing can be passed on yet; `end` is the offset after the last byte read.
     fn hold(&self, end: usize) -> usize {
         let in_chunk = match self.payload {
-            Payload::Json(_) => self.chunk.hold,
+            Payload::Json => self.chunk.hold,
             Payload::Empty | Payload::Other => None,
         };
         self.at.or(in_chunk).unwrap_or(end)
@@ -174,13 +174,17 @@ impl Event {
     }
 
     fn scan(&mut self, piece: &[u8], at: usize) {
-        let Payload::Json(scanner) = &mut self.payload else { return };
-        self.chunk.origin = at.wrapping_sub(scanner.taken());
-        if scanner.feed(piece, &mut self.chunk).is_err() {
-            self.pass();
-        } else if self.chunk.choices == Choices::Some {
+        if self.payload != Payload::Json {
+            return;
+        }
+        self.chunk.origin = at.wrapping_sub(self.scanner.taken());
+        let is_json = self.scanner.feed(piece, &mut self.chunk).is_ok();
+        if self.chunk.choices == Choices::Some {
             self.at = None;
             self.cuts.append(&mut self.chunk.cuts);
+        }
+        if !is_json {
+            self.pass();
         }
     }
 
@@ -216,7 +220,7 @@ impl EventSink for Reading<'_> {
             event.dropped = None;
             event.dropped_end = false;
         }
-        if !empty && event.at.is_none() && matches!(event.payload, Payload::Empty) {
+        if !empty && event.at.is_none() && event.payload == Payload::Empty {
             event.at = Some(at);
         }
     }
@@ -224,12 +228,13 @@ impl EventSink for Reading<'_> {
     fn data(&mut self, piece: &[u8], at: usize) {
         let event = &mut *self.event;
         event.data_end = at.wrapping_add(piece.len());
-        if matches!(event.payload, Payload::Empty) {
+        if event.payload == Payload::Empty {
             match piece.trim_ascii_start().first() {
                 None => return,
                 Some(b'{') => {
                     event.chunk = ChunkShape::default();
-                    event.payload = Payload::Json(Box::default());
+                    event.scanner = Scanner::new();
+                    event.payload = Payload::Json;
                 }
                 Some(_) => event.pass(),
             }
@@ -239,10 +244,10 @@ impl EventSink for Reading<'_> {
 
     fn data_end(&mut self) {
         let event = &mut *self.event;
-        match &event.payload {
-            Payload::Json(scanner) if scanner.is_done() => event.judge(self.asked),
+        match event.payload {
+            Payload::Json if event.scanner.is_done() => event.judge(self.asked),
             // The line end is white space of the payload.
-            Payload::Json(_) => event.scan(b"\n", event.data_end),
+            Payload::Json => event.scan(b"\n", event.data_end),
             // It was none; what follows is another.
             Payload::Other => event.payload = Payload::Empty,
             Payload::Empty => {}

@@ -93,7 +93,7 @@ crate::tests! {
     fn salts_and_flags() {
         let facts = scan(SglangGenerate, r#"{"input_ids":[1],"extra_key":"k","cache_salt":"s","stream":true,"model":"m"}"#).unwrap();
         assert_eq!(facts.cache_salt.map(|salt| facts.str(salt)), Some("k"));
-        assert!(facts.stream && facts.model.is_none() && facts.usage_splice().is_none());
+        assert!(facts.stream && facts.model.is_none() && facts.usage_splices(true).is_empty());
         let facts = scan(Generate, r#"{"model":"m","token_ids":[1],"cache_salt":"s","features":null}"#).unwrap();
         assert_eq!(facts.cache_salt.map(|salt| facts.str(salt)), Some("s"));
         assert!(!facts.is_multimodal());

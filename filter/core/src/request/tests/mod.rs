@@ -72,7 +72,7 @@ pub(super) fn describe(facts: &RequestFacts) -> String {
         raw(facts.items),
         facts.conversation_key(),
         facts.is_multimodal(),
-        facts.usage_splice(),
+        facts.usage_splices(true),
     )
     .unwrap();
     write!(

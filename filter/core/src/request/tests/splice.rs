@@ -9,9 +9,10 @@ fn rename(body: &str, facts: &RequestFacts, name: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn ask_usage(body: &str) -> Option<String> {
-    let mut splice = [completion(body).unwrap().usage_splice()?];
-    Some(String::from_utf8(spliced(body.as_bytes(), &mut splice).unwrap()).unwrap())
+fn ask_usage(body: &str, continuous: bool) -> Option<String> {
+    let mut splices = completion(body).unwrap().usage_splices(continuous);
+    let changed = !splices.is_empty();
+    changed.then(|| String::from_utf8(spliced(body.as_bytes(), &mut splices).unwrap()).unwrap())
 }
 
 crate::tests! {
@@ -60,13 +61,34 @@ crate::tests! {
             (r#","stream_options":{"include_usage":true},"stream_options":{}"#,
              r#","stream_options":{"include_usage":true},"stream_options":{"include_usage":true}"#),
         ] {
-            assert_eq!(ask_usage(&body(options)), Some(body(expected)), "{options}");
+            assert_eq!(ask_usage(&body(options), false), Some(body(expected)), "{options}");
         }
         let added = body("").replacen('{', r#"{"stream_options":{"include_usage":true},"#, 1);
-        assert_eq!(ask_usage(&body("")), Some(added));
+        assert_eq!(ask_usage(&body(""), false), Some(added));
         for options in [r#","stream_options":{"include_usage":true}"#, r#","stream_options":7"#, r#","stream":false"#] {
-            assert_eq!(ask_usage(&body(options)), None, "{options}");
+            assert_eq!(ask_usage(&body(options), false), None, "{options}");
         }
+    }
+
+    fn usage_of_each_chunk_is_asked_for_on_top() {
+        let body = |options: &str| format!(r#"{{"model":"m","prompt":"x","stream":true,"stream_options":{options}}}"#);
+        let both = r#"{"include_usage":true,"continuous_usage_stats":true}"#;
+        for (options, expected) in [
+            ("{}", both),
+            ("null", both),
+            (r#"{"a":1}"#, r#"{"include_usage":true,"continuous_usage_stats":true,"a":1}"#),
+            (r#"{"include_usage":true}"#, r#"{"continuous_usage_stats":true,"include_usage":true}"#),
+            (r#"{"continuous_usage_stats":false}"#, r#"{"include_usage":true,"continuous_usage_stats":true}"#),
+            (r#"{"continuous_usage_stats":null,"include_usage":0}"#, r#"{"continuous_usage_stats":true,"include_usage":true}"#),
+        ] {
+            assert_eq!(ask_usage(&body(options), true), Some(body(expected)), "{options}");
+        }
+        let none = r#"{"model":"m","prompt":"x","stream":true}"#;
+        let added = format!(r#"{{"stream_options":{both},{}"#, &none[1..]);
+        assert_eq!(ask_usage(none, true), Some(added));
+        assert_eq!(ask_usage(&body(both), true), None);
+        assert_eq!(ask_usage(&body("7"), true), None);
+        assert_eq!(ask_usage(&none.replace("true", "false"), true), None);
     }
 
     fn what_the_engine_takes_for_true_is_a_stream() {
@@ -99,11 +121,12 @@ proptest::proptest! {
     #[test]
     fn the_engine_reads_what_was_meant_and_all_else_as_before(
         name in ".*",
+        continuous in proptest::bool::ANY,
         fields in proptest::collection::vec(
             proptest::sample::select(vec![
                 r#""model":"a""#, r#""model":null"#, r#""model": {"model":[]}"#, r#""x":"model""#, r#""y":{"model":"a"}"#,
                 r#""stream":true"#, r#""stream":false"#, r#""stream_options":null"#, r#""stream_options":{}"#,
-                r#""stream_options":{"z":{}, "include_usage":false}"#, r#""stream_options":{"include_usage":true}"#,
+                r#""stream_options":{"z":{}, "include_usage":false}"#, r#""stream_options":{"continuous_usage_stats":[1]}"#, r#""stream_options":{"include_usage":true}"#,
             ]),
             0..8,
         ),
@@ -111,13 +134,16 @@ proptest::proptest! {
         let body = format!(r#"{{{}"model":"m","prompt":"p"}}"#, fields.iter().map(|f| format!("{f},")).collect::<String>());
         let facts = completion(&body).unwrap();
         let mut splices = facts.model_splices(&name);
-        splices.extend(facts.usage_splice());
+        splices.extend(facts.usage_splices(continuous));
         let out = spliced(body.as_bytes(), &mut splices).unwrap();
         let out: Value = serde_json::from_slice(&out).unwrap();
         let mut expected: Value = serde_json::from_str(&body).unwrap();
         expected["model"] = json!(name);
         if expected["stream"] == json!(true) {
             expected["stream_options"]["include_usage"] = json!(true);
+            if continuous {
+                expected["stream_options"]["continuous_usage_stats"] = json!(true);
+            }
         }
         proptest::prop_assert_eq!(out, expected);
     }

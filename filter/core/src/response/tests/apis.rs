@@ -68,7 +68,7 @@ crate::tests! {
         let bytes = fixture!("sse_responses.txt");
         let report = stream(bytes);
         let facts = report.facts;
-        assert_eq!(facts.usage, usage(177, 6, 32));
+        assert_eq!(facts.usage, Usage { reasoning_tokens: Some(0), ..usage(177, 6, 32) });
         // The last event is called completed even if the limit ended it: the status tells.
         assert_eq!(facts.finish_reason, Some(FinishReason::Length));
         assert_eq!((facts.chunks, facts.finished_choices, facts.bad_chunks), (11, 1, 0));

@@ -92,6 +92,7 @@ impl Handler for ChunkShape {
         {
             self.kept_end = self.place(at);
             self.cuts.push(from..self.kept_end);
+            self.hold = Some(self.kept_end);
         }
     }
 
