@@ -3,7 +3,7 @@
 //! ```text
 //! Budget::of(tenant, model, demand) ─ asks ─▶ Buckets::take_all ─▶ Ok(levels)    ─ headers of the answer
 //!                                                              └─▶ Err(Refusal) ─ 429, or 400 if it never fits
-//! its end ─ Budget::asks, charged tokens ─▶ Buckets::settle      never sent on ─▶ Buckets::release
+//! its end ─ settlement ─ charged tokens ──▶ Buckets::settle      never sent on ─▶ Buckets::release
 //! ```
 //! One [`Buckets`] holds the buckets of all tenants: whoever owns it is the only one who lets requests in, so that no
 //! limit is exceeded by concurrency. It knows no tenants and no configuration: an [`Ask`] says its bucket's limit, so a
@@ -14,6 +14,7 @@ mod bucket_id;
 mod buckets;
 mod budget;
 mod reply;
+mod settlement;
 mod wire;
 
 #[cfg(test)]
@@ -24,3 +25,4 @@ pub use bucket_id::{BucketId, Kind};
 pub use buckets::{Ask, Buckets, Level, MAX_BUCKETS, Refusal};
 pub use budget::{Budget, DEFAULT_OUTPUT_TOKENS, Demand};
 pub use reply::{rate_limit_headers, refusal_reply};
+pub use settlement::{Charged, Estimate, settlement};

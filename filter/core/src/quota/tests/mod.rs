@@ -5,6 +5,7 @@ mod any_order;
 mod article;
 mod buckets;
 mod replies;
+mod settlement;
 
 use super::*;
 use warmroute_shared_state::policy::tenants::{Accounting, Limit, Tenant};
