@@ -20,28 +20,34 @@ pub(super) fn rank(
     match picker.kind {
         PickerKind::WeightedRandom if scores.iter().any(|score| *score > 0.0) => {
             sorted(scored, |_, score| {
-                let key = weighted_key(score, chance(random));
-                (Reverse(step(key, f64::EPSILON)), random())
+                (Reverse(ordered(weighted_key(score, chance(random)))), random())
             })
         }
         PickerKind::Random | PickerKind::WeightedRandom => sorted(scored, |_, _| random()),
         PickerKind::MaxScore => sorted(scored, |at, score| {
             let tokens =
                 situation.candidates.get(at).map_or(0, |c: &Candidate<'_>| c.uncached_tokens);
-            (Reverse(step(score, EQUAL_SCORE)), tokens, random())
+            (Reverse(step(score)), tokens, random())
         }),
     }
 }
 
-/// Key of one who is drawn in proportion to its score (Efraimidis and Spirakis, A-Res): the greatest keys win.
+/// Key of one who is drawn in proportion to its score (Efraimidis and Spirakis, A-Res): the greatest keys win. The
+/// logarithm of theirs, which small scores would make 0.
 fn weighted_key(score: f64, chance: f64) -> f64 {
-    if score > 0.0 { chance.powf(1.0 / score) } else { 0.0 }
+    if score > 0.0 { chance.ln() / score } else { f64::NEG_INFINITY }
 }
 
-/// Whole steps, so that the order is total whatever the scores are.
+/// A number that is ordered as the figure is.
+fn ordered(figure: f64) -> u64 {
+    let bits = figure.to_bits();
+    if figure.is_sign_negative() { !bits } else { bits | (1 << 63) }
+}
+
+/// Whole steps, so that scores are equal or not whoever is compared with whom.
 #[allow(clippy::cast_possible_truncation)]
-fn step(score: f64, width: f64) -> i64 {
-    (score / width).round() as i64
+fn step(score: f64) -> i64 {
+    (score / EQUAL_SCORE).round() as i64
 }
 
 fn sorted<K: Ord>(

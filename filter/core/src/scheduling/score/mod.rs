@@ -72,6 +72,3 @@ fn each(
 fn one_if(yes: bool) -> f64 {
     if yes { 1.0 } else { 0.0 }
 }
-
-#[cfg(test)]
-mod tests;
