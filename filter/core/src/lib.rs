@@ -15,6 +15,7 @@
 pub mod config;
 pub mod debug;
 pub mod exchange;
+pub mod flow_control;
 pub mod identity;
 pub mod inflight;
 pub mod json;

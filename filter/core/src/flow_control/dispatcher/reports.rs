@@ -1,0 +1,128 @@
+//! What workers tell.
+
+use super::member::{Announcement, Member};
+use super::{Dispatcher, Held, LEASE_MS};
+use crate::flow_control::protocol::{FromWorker, Order, PoolKey, Report, Request, TicketId, Usage};
+use std::rc::Rc;
+
+impl Dispatcher {
+    /// A message of a worker.
+    pub fn on_message(&mut self, message: FromWorker, now_ms: u64) {
+        let FromWorker { epoch, incarnation, sequence, report } = message;
+        let Some(member) = self.members.get_mut(&incarnation) else {
+            // It is new, or it was taken for gone.
+            self.ask(incarnation, now_ms);
+            if let Some(member) = self.members.get_mut(&incarnation) {
+                member.heard(sequence, now_ms);
+            }
+            return;
+        };
+        let gap = member.heard(sequence, now_ms);
+        if epoch != self.epoch {
+            // It has not heard of this dispatcher, or had not when it said this.
+            if !member.is_asked() {
+                self.ask(incarnation, now_ms);
+            }
+            return;
+        }
+        if gap && !member.is_asked() {
+            self.ask(incarnation, now_ms);
+        }
+        let id = |number| TicketId { incarnation, number };
+        match report {
+            Report::Acquire { number, request } => self.on_acquire(id(number), request, now_ms),
+            Report::Admitted { number, request } => self.on_admitted(id(number), request, now_ms),
+            Report::Placed { number, endpoints } => self.on_placed(id(number), endpoints),
+            Report::Release { number, usage, charged } => {
+                self.finish(id(number), usage, charged, now_ms);
+            }
+            Report::Cancel { number, reason } => {
+                self.withdraw(id(number), reason);
+                // It may have been let go in the meantime.
+                self.finish(id(number), Usage::default(), None, now_ms);
+            }
+            Report::Return { pools } => self.on_return(incarnation, &pools, now_ms),
+            Report::Heartbeat { received } => self.on_heartbeat(incarnation, received, now_ms),
+            Report::Announce { nonce, last, held, parked, levels } => {
+                let part = Announcement { held, parked, levels };
+                let whole = self
+                    .members
+                    .get_mut(&incarnation)
+                    .and_then(|member| member.announced(nonce, part, last));
+                if let Some(announcement) = whole {
+                    self.on_announcement(incarnation, announcement, now_ms);
+                    self.open_if_due(now_ms);
+                    self.offer_leases(incarnation, now_ms);
+                }
+            }
+        }
+    }
+
+    fn on_acquire(&mut self, id: TicketId, request: Request, now_ms: u64) {
+        // Of a worker that was asked what it has, it comes with the answer.
+        if self.members.get(&id.incarnation).is_some_and(|member| !member.is_asked()) {
+            self.accept(id, &Rc::new(request), false, now_ms);
+        }
+    }
+
+    fn on_admitted(&mut self, id: TicketId, request: Request, now_ms: u64) {
+        let Some(member) = self.members.get_mut(&id.incarnation) else { return };
+        let request = Rc::new(request);
+        let held =
+            Held { request: Rc::clone(&request), endpoints: Vec::new(), dispatched_ms: now_ms };
+        if let Some(gate) = self.gates.get_mut(&request.pool) {
+            gate.unlease(id.incarnation, 1, request.tokens);
+            gate.start(id, &held);
+            gate.charge(&request);
+        }
+        member.held.insert(id.number, held);
+        self.statistics.dispatched(&request, 0);
+        self.offer_lease(request.pool, id.incarnation, now_ms);
+    }
+
+    fn on_placed(&mut self, id: TicketId, endpoints: Vec<super::EndpointId>) {
+        let member = self.members.get_mut(&id.incarnation);
+        let Some(held) = member.and_then(|member| member.held.get_mut(&id.number)) else { return };
+        if let Some(gate) = self.gates.get_mut(&held.request.pool) {
+            gate.moved(held, &endpoints);
+        }
+        held.endpoints = endpoints;
+    }
+
+    fn on_return(&mut self, incarnation: u64, pools: &[(PoolKey, u32, u64)], now_ms: u64) {
+        for (pool, slots, tokens) in pools {
+            if let Some(gate) = self.gates.get_mut(pool) {
+                gate.unlease(incarnation, u64::from(*slots), *tokens);
+                self.dispatch(*pool, now_ms);
+            }
+        }
+    }
+
+    fn on_heartbeat(&mut self, incarnation: u64, received: u64, now_ms: u64) {
+        let Some(member) = self.members.get_mut(&incarnation) else { return };
+        if member.has_received(received) && !member.is_asked() {
+            self.ask(incarnation, now_ms);
+            return;
+        }
+        self.offer_leases(incarnation, now_ms);
+    }
+
+    /// Leases for a worker that has none or little left of them, and more time for those that it has.
+    fn offer_leases(&mut self, incarnation: u64, now_ms: u64) {
+        if self.members.get(&incarnation).is_none_or(Member::is_asked) {
+            return;
+        }
+        let renewed: Vec<PoolKey> = self
+            .gates
+            .iter()
+            .filter(|(_, gate)| gate.renews(incarnation, now_ms))
+            .map(|(pool, _)| *pool)
+            .collect();
+        for pool in renewed {
+            let until_ms = now_ms.saturating_add(LEASE_MS);
+            self.send(incarnation, Order::Lease { pool, slots: 0, tokens: 0, until_ms });
+        }
+        let pools: Vec<PoolKey> = self.gates.keys().copied().collect();
+        pools.into_iter().for_each(|pool| self.offer_lease(pool, incarnation, now_ms));
+    }
+}

@@ -1,0 +1,219 @@
+//! When a pool is full (llm-d-router, `saturationdetector`): 1 and above is full.
+
+use warmroute_shared_state::endpoint::EndpointId;
+use warmroute_shared_state::policy::plugin::{
+    ConcurrencyDetector, ConcurrencyMode, UtilizationDetector,
+};
+
+/// Which phases of a request an endpoint serves, by its label `llm-d.ai/role`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// Prefill only.
+    Prefill,
+    /// Decode only; without a label, too.
+    #[default]
+    Decode,
+    /// Both.
+    Both,
+    /// Neither: it does not count.
+    Other,
+}
+
+impl Role {
+    /// The role by the label's value.
+    #[must_use]
+    pub fn of_label(label: Option<&str>) -> Self {
+        match label {
+            None | Some("" | "decode") => Self::Decode,
+            Some("prefill" | "encode-prefill") => Self::Prefill,
+            Some("prefill-decode" | "both" | "encode-prefill-decode") => Self::Both,
+            Some(_) => Self::Other,
+        }
+    }
+
+    /// Whether it takes part in prefill (or else in decode).
+    #[must_use]
+    pub fn serves(self, prefill: bool) -> bool {
+        self == Self::Both || self == if prefill { Self::Prefill } else { Self::Decode }
+    }
+}
+
+/// An endpoint of a pool as the dispatcher's VM sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EndpointLoad {
+    /// Which.
+    pub id: EndpointId,
+    /// Its part.
+    pub role: Role,
+    /// Requests that wait in the engine, as scraped.
+    pub waiting: Option<f32>,
+    /// Share of KV blocks in use, as scraped.
+    pub kv_usage: Option<f32>,
+    /// When that scrape began, by the clock of `now_ms`; `None`: there was none.
+    pub scraped_ms: Option<u64>,
+}
+
+/// Requests and tokens in flight at one endpoint, fractions of what went to one that is not known yet included.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct InFlight {
+    /// Requests.
+    pub requests: f64,
+    /// Tokens.
+    pub tokens: f64,
+}
+
+/// Saturation by what is in flight: over the endpoints' sum, or for `hybrid` the mean of the greater ratio of each.
+/// `sum` is what is in flight at all of them. A pool without endpoints is full.
+#[must_use]
+pub fn concurrency(
+    detector: &ConcurrencyDetector,
+    sum: InFlight,
+    endpoints: impl ExactSizeIterator<Item = InFlight>,
+) -> f64 {
+    #[allow(clippy::cast_precision_loss)]
+    let (n, max_requests, max_tokens) = (
+        endpoints.len() as f64,
+        detector.max_concurrency.max(1) as f64,
+        detector.max_token_concurrency.max(1) as f64,
+    );
+    if n < 1.0 {
+        return 1.0;
+    }
+    match detector.mode {
+        // Sums of whole numbers: exactly 1 when the last place is taken.
+        ConcurrencyMode::Requests => sum.requests / (n * max_requests),
+        ConcurrencyMode::Tokens => sum.tokens / (n * max_tokens),
+        ConcurrencyMode::Hybrid => {
+            endpoints.map(|e| (e.requests / max_requests).max(e.tokens / max_tokens)).sum::<f64>()
+                / n
+        }
+    }
+}
+
+/// What an endpoint's metrics say, `None` if they are missing or stale.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Utilization {
+    /// Waiting requests, if known.
+    pub waiting: Option<f64>,
+    /// Share of KV blocks in use, if known.
+    pub kv_usage: Option<f64>,
+}
+
+impl EndpointLoad {
+    /// Its metrics at `now_ms`, unless they are missing or older than the detector takes.
+    #[must_use]
+    pub fn utilization(&self, detector: &UtilizationDetector, now_ms: u64) -> Option<Utilization> {
+        #[allow(clippy::cast_precision_loss)]
+        let age_ms = now_ms.saturating_sub(self.scraped_ms?) as f64;
+        let known = |value: Option<f32>| value.map(f64::from).filter(|value| value.is_finite());
+        let (waiting, kv_usage) = (known(self.waiting), known(self.kv_usage));
+        let fresh = age_ms <= detector.metrics_staleness_threshold_ms;
+        let said = waiting.is_some() || kv_usage.is_some();
+        (fresh && said).then_some(Utilization { waiting, kv_usage })
+    }
+}
+
+/// Saturation by metrics: the mean over the endpoints of the greater of waiting requests and KV usage over their
+/// thresholds. An endpoint without metrics counts as full, and so does a pool without endpoints. `unseen` requests
+/// went to each since its scrape (on the average).
+#[must_use]
+pub fn utilization(
+    detector: &UtilizationDetector,
+    endpoints: impl ExactSizeIterator<Item = (Option<Utilization>, f64)>,
+) -> f64 {
+    #[allow(clippy::cast_precision_loss)]
+    let n = endpoints.len() as f64;
+    if n < 1.0 {
+        return 1.0;
+    }
+    let of = |(metrics, unseen): (Option<Utilization>, f64)| {
+        metrics.map_or(1.0, |metrics| {
+            let waiting = metrics.waiting.unwrap_or(0.0) + unseen;
+            let kv_usage = metrics.kv_usage.unwrap_or(0.0);
+            (waiting / detector.queue_depth_threshold)
+                .max(kv_usage / detector.kv_cache_util_threshold)
+        })
+    };
+    endpoints.map(of).sum::<f64>() / n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(max: u64, in_flight: &[f64]) -> f64 {
+        let detector = ConcurrencyDetector {
+            mode: ConcurrencyMode::Requests,
+            max_concurrency: max,
+            max_token_concurrency: 100,
+            headroom: 0.0,
+        };
+        let sum = InFlight { requests: in_flight.iter().sum(), tokens: 0.0 };
+        concurrency(
+            &detector,
+            sum,
+            in_flight.iter().map(|r| InFlight { requests: *r, tokens: 0.0 }),
+        )
+    }
+
+    crate::tests! {
+        fn concurrency_is_what_is_in_flight_over_what_may_be() {
+            assert_eq!(requests(10, &[15.0, 15.0]), 1.5);
+            assert_eq!(requests(10, &[15.0, 5.0]), 1.0);
+            assert_eq!(requests(10, &[5.0]), 0.5);
+            assert_eq!(requests(10, &[]), 1.0);
+            let hybrid = ConcurrencyDetector {
+                mode: ConcurrencyMode::Hybrid,
+                max_concurrency: 10,
+                max_token_concurrency: 100,
+                headroom: 0.0,
+            };
+            let at = [InFlight { requests: 5.0, tokens: 90.0 }, InFlight { requests: 1.0, tokens: 0.0 }];
+            assert_eq!(concurrency(&hybrid, InFlight::default(), at.into_iter()), 0.5);
+        }
+
+        fn utilization_is_the_mean_of_the_fullest_signals() {
+            let detector = UtilizationDetector {
+                queue_depth_threshold: 5.0,
+                kv_cache_util_threshold: 0.9,
+                metrics_staleness_threshold_ms: 100.0,
+                headroom: 0.0,
+            };
+            let endpoint = |waiting, kv_usage, age: u64| EndpointLoad {
+                id: EndpointId(1),
+                role: Role::Decode,
+                waiting,
+                kv_usage,
+                scraped_ms: Some(1000 - age),
+            };
+            for (endpoints, expected) in [
+                (vec![endpoint(Some(1.0), Some(0.95), 0)], 1.05556),
+                (vec![endpoint(Some(1.0), Some(0.1), 101)], 1.0),
+                (vec![endpoint(Some(1.0), Some(0.1), 0), endpoint(Some(0.0), Some(0.2), 300)], 0.6),
+                (vec![endpoint(Some(2.0), None, 0)], 0.4),
+                (vec![endpoint(Some(f32::NAN), None, 0)], 1.0),
+                (vec![], 1.0),
+            ] {
+                let seen = endpoints.iter().map(|e| (e.utilization(&detector, 1000), 0.0));
+                let saturation = utilization(&detector, seen);
+                assert!((saturation - expected).abs() < 1e-4, "{endpoints:?} {saturation}");
+            }
+        }
+
+        fn roles_are_read_from_the_label() {
+            for (label, prefill, decode) in [
+                (None, false, true),
+                (Some("decode"), false, true),
+                (Some("prefill"), true, false),
+                (Some("encode-prefill"), true, false),
+                (Some("both"), true, true),
+                (Some("prefill-decode"), true, true),
+                (Some("encode"), false, false),
+                (Some("?"), false, false),
+            ] {
+                let role = Role::of_label(label);
+                assert_eq!((role.serves(true), role.serves(false)), (prefill, decode), "{label:?}");
+            }
+        }
+    }
+}

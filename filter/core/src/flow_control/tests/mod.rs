@@ -1,0 +1,8 @@
+//! Workers and a dispatcher together, as an Envoy would run them.
+
+mod article;
+mod fleet;
+mod flow;
+mod recovery;
+mod shares;
+mod simulation;

@@ -1,0 +1,128 @@
+//! VMs that trap, messages that are lost.
+use super::fleet::{Fate, Fleet, control, request};
+use crate::flow_control::protocol::{DropReason, Request};
+use crate::quota::{Ask, BucketId, Kind};
+use warmroute_shared_state::policy::plugin::Fairness;
+
+fn full(places: usize, waiting: usize) -> Fleet {
+    let mut fleet = Fleet::new(4, control(places as u64, Fairness::GlobalStrict));
+    for n in 0..places + waiting {
+        fleet.send(n % 4, &format!("n{n}"), request("x", 0, n as u64));
+    }
+    assert_eq!(fleet.went().len(), places);
+    fleet
+}
+
+crate::tests! {
+    fn a_lost_workers_places_are_free_after_a_second_and_a_half() {
+        let mut fleet = full(4, 8);
+        fleet.lose_worker(0);
+        fleet.pass(1000);
+        assert_eq!(fleet.went(), [""; 0]);
+        fleet.pass(800);
+        assert_eq!(fleet.went(), ["n5"], "n4 was the lost worker's, too");
+        assert_eq!(fleet.counted(), (4, 5));
+    }
+
+    fn a_new_dispatcher_learns_all_and_lets_nobody_go_twice_or_too_many() {
+        let mut fleet = full(4, 8);
+        fleet.start_dispatcher();
+        assert!(!fleet.dispatcher().is_open());
+        fleet.settle();
+        assert!(fleet.dispatcher().is_open(), "all have announced themselves");
+        assert_eq!((fleet.went().len(), fleet.counted()), (0, (4, 8)));
+        for n in 0..4 {
+            fleet.release(&format!("n{n}"));
+        }
+        assert_eq!(fleet.went(), ["n4", "n5", "n6", "n7"]);
+    }
+
+    fn a_new_dispatcher_waits_for_a_silent_worker_no_longer_than_its_opening() {
+        let mut fleet = full(4, 4);
+        fleet.dispatcher = None;
+        fleet.settle();
+        let silent = fleet.workers.remove(0);
+        fleet.workers.insert(0, silent);
+        fleet.start_dispatcher();
+        // Its announcement does not come.
+        let lost = fleet.workers.remove(3);
+        fleet.settle();
+        fleet.release("n0");
+        fleet.pass(550);
+        assert_eq!(fleet.went(), [""; 0]);
+        fleet.pass(100);
+        assert_eq!(fleet.went(), ["n4", "n5"], "n0's place, and one that is not known to be taken");
+        // It was only slow: what it holds counts from now on.
+        fleet.workers.push(lost);
+        fleet.pass(300);
+        assert_eq!(fleet.counted(), (5, 2));
+        fleet.release("n1");
+        assert_eq!(fleet.went(), [""; 0]);
+        fleet.release("n2");
+        assert_eq!(fleet.went(), ["n6"]);
+    }
+
+    fn budgets_outlive_their_dispatcher() {
+        let mut fleet = Fleet::new(4, control(100, Fairness::GlobalStrict));
+        let asks = vec![
+            Ask { bucket: BucketId::new("t", "*", Kind::Requests), limit: 10, amount: 1 },
+            Ask { bucket: BucketId::new("t", "*", Kind::Concurrency), limit: 4, amount: 1 },
+        ];
+        let with = || Request { budgets: asks.clone(), ..request("t", 0, 0) };
+        for n in 0..4 {
+            fleet.send(n, &format!("n{n}"), with());
+        }
+        fleet.start_dispatcher();
+        fleet.settle();
+        fleet.send(0, "n4", with());
+        assert_eq!(fleet.take_fates().last(), Some(&("n4".to_owned(), Fate::Refused(DropReason::Budget))));
+        for n in 0..4 {
+            fleet.release(&format!("n{n}"));
+        }
+        for n in 5..15 {
+            fleet.send(n % 4, &format!("n{n}"), with());
+            fleet.release(&format!("n{n}"));
+        }
+        let refused = fleet.take_fates().iter().filter(|(_, f)| *f != Fate::Went).count();
+        assert_eq!(refused, 4, "6 of 10 were left");
+    }
+
+    fn a_worker_taken_for_gone_announces_itself_again() {
+        let mut fleet = full(4, 4);
+        let stalled = fleet.workers.remove(0);
+        fleet.pass(1600);
+        assert_eq!(fleet.went(), ["n5"]);
+        fleet.workers.push(stalled);
+        fleet.pass(300);
+        assert_eq!((fleet.held(), fleet.counted()), (5, (5, 3)), "what it holds counts again");
+    }
+
+    fn a_dispatcher_that_stood_still_takes_nobody_for_gone() {
+        let mut fleet = full(4, 4);
+        fleet.now_ms += 5000;
+        fleet.tick();
+        fleet.settle();
+        fleet.pass(300);
+        assert_eq!((fleet.went().len(), fleet.counted()), (0, (4, 4)));
+    }
+
+    fn lost_messages_are_noticed_and_made_good() {
+        // Who it was for: an acquire, a release, a grant.
+        let mut fleet = full(2, 0);
+        fleet.send_with(0, "a", request("x", 0, 9), super::fleet::FOR_EVER);
+        fleet.lose_message(true);
+        fleet.pass(300);
+        assert_eq!(fleet.counted(), (2, 1), "the acquire");
+        fleet.release_with("n0", Default::default(), None);
+        fleet.lose_message(true);
+        fleet.pass(600);
+        assert_eq!((fleet.went(), fleet.counted()), (vec!["a".to_owned()], (2, 0)), "the release");
+        fleet.send(1, "b", request("x", 0, 10));
+        fleet.release_with("n1", Default::default(), None);
+        fleet.step_dispatcher();
+        fleet.lose_message(false);
+        fleet.pass(1000);
+        assert_eq!((fleet.went(), fleet.counted()), (vec!["b".to_owned()], (2, 0)), "the grant");
+        assert_eq!(fleet.held(), 2);
+    }
+}

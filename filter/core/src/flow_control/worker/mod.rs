@@ -1,0 +1,402 @@
+//! A worker's side: what waits and what is held in this VM, and what it tells the dispatcher. This is the truth.
+
+mod announcement;
+mod lease;
+
+use crate::flow_control::protocol::{
+    DropReason, FromWorker, Order, PoolKey, Refused, Report, Request, ToWorker, Usage,
+};
+use crate::quota::{Ask, Bucket, BucketId, Level};
+use lease::Lease;
+use std::collections::BTreeMap;
+use warmroute_shared_state::endpoint::EndpointId;
+
+/// How often a worker shows that it lives.
+const HEARTBEAT_MS: u64 = 250;
+
+/// Requests that wait in one VM at most: what is beyond is refused at once.
+const MAX_PARKED: usize = 20_000;
+
+/// Budgets whose level is remembered; beyond, those heard of longest ago are forgotten.
+const MAX_LEVELS: usize = 20_000;
+
+/// When to try again if this VM is full.
+const RETRY_AFTER_MS: u64 = 1000;
+
+/// Times to live of a pool's waiting requests, in ms; 0 = for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimeToLive {
+    /// While it has endpoints, since the request came.
+    pub request_ms: u64,
+    /// While it has none, since then or since the request came.
+    pub no_endpoint_ms: u64,
+}
+
+#[derive(Debug)]
+struct Parked {
+    request: Request,
+    context: u32,
+    ttl: TimeToLive,
+    reserved: bool,
+    levels: Vec<Level>,
+}
+
+#[derive(Debug)]
+struct Held {
+    request: Request,
+    context: u32,
+    endpoints: Vec<EndpointId>,
+    dispatched_ms: u64,
+}
+
+/// A request's number in this VM: what the stream keeps to release or cancel it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// What becomes of a request at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// It may go: pick, splice, resume.
+    Admitted(Ticket),
+    /// It is paused until an [`Event`] names it.
+    Parked(Ticket),
+    /// Too many wait in this VM.
+    Refused(Refused),
+}
+
+/// What a waiting or running request is told. `context` is the one given with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// It may go: pick, splice, resume.
+    Granted {
+        /// Whose stream.
+        context: u32,
+        /// Its ticket: from now on it is to be released.
+        ticket: Ticket,
+        /// Its tenant's budgets, for the answer's headers.
+        levels: Vec<Level>,
+        /// How long it waited.
+        waited_ms: u64,
+    },
+    /// It may not: answer it. Its ticket is void.
+    Refused {
+        /// Whose stream.
+        context: u32,
+        /// Why.
+        refused: Refused,
+    },
+    /// It is to be ended with [`DropReason::Evicted`] and released, as ever, when it is over.
+    Evicted {
+        /// Whose stream.
+        context: u32,
+    },
+}
+
+/// Flow control in one VM incarnation.
+#[derive(Debug)]
+pub struct Worker {
+    incarnation: u64,
+    /// The dispatcher that is obeyed; 0: none has spoken yet.
+    epoch: u64,
+    sequence: u64,
+    /// Number of the dispatcher's last message; 0 after a gap.
+    received: u64,
+    next_number: u64,
+    parked: BTreeMap<u64, Parked>,
+    held: BTreeMap<u64, Held>,
+    leases: BTreeMap<PoolKey, Lease>,
+    /// How budgets stood, and when.
+    levels: BTreeMap<BucketId, (Level, u64)>,
+    /// Since when pools have no endpoint.
+    empty_since_ms: BTreeMap<PoolKey, u64>,
+    beat_ms: Option<u64>,
+    outbox: Vec<FromWorker>,
+}
+
+impl Worker {
+    /// A VM incarnation, unique and not 0, with nothing in it.
+    #[must_use]
+    pub fn new(incarnation: u64) -> Self {
+        Self {
+            incarnation,
+            epoch: 0,
+            sequence: 0,
+            received: 0,
+            next_number: 1,
+            parked: BTreeMap::new(),
+            held: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            levels: BTreeMap::new(),
+            empty_since_ms: BTreeMap::new(),
+            beat_ms: None,
+            outbox: Vec::new(),
+        }
+    }
+
+    /// May this request of the stream `context` go? `request.pool` is [`PoolKey::NONE`] if its pool has no flow
+    /// control; without budgets, too, there is no need to ask.
+    pub fn acquire(
+        &mut self,
+        request: Request,
+        context: u32,
+        ttl: TimeToLive,
+        now_ms: u64,
+    ) -> Admission {
+        let number = self.next_number;
+        self.next_number = self.next_number.wrapping_add(1);
+        if self.take_lease(&request, now_ms) {
+            self.say(Report::Admitted { number, request: request.clone() });
+            let held = Held { request, context, endpoints: Vec::new(), dispatched_ms: now_ms };
+            self.held.insert(number, held);
+            return Admission::Admitted(Ticket(number));
+        }
+        if self.parked.len() >= MAX_PARKED {
+            let (reason, retry_after_ms) = (DropReason::Saturated, RETRY_AFTER_MS);
+            return Admission::Refused(Refused::Queue { reason, retry_after_ms });
+        }
+        self.say(Report::Acquire { number, request: request.clone() });
+        let parked = Parked { request, context, ttl, reserved: false, levels: Vec::new() };
+        self.parked.insert(number, parked);
+        Admission::Parked(Ticket(number))
+    }
+
+    /// Budgets have one owner, who is always asked; only slots are leased.
+    fn take_lease(&mut self, request: &Request, now_ms: u64) -> bool {
+        request.budgets.is_empty()
+            && self
+                .leases
+                .get_mut(&request.pool)
+                .is_some_and(|lease| lease.take(request.tokens, now_ms))
+    }
+
+    /// It went to these endpoints. Only where
+    /// [`places_matter`](crate::flow_control::dispatcher::places_matter).
+    pub fn placed(&mut self, ticket: Ticket, endpoints: &[EndpointId]) {
+        if let Some(held) = self.held.get_mut(&ticket.0) {
+            held.endpoints = endpoints.to_vec();
+            self.say(Report::Placed { number: ticket.0, endpoints: endpoints.to_vec() });
+        }
+    }
+
+    /// An admitted or granted request is over, however it ended: once for each. `usage` counts for the shares;
+    /// `charged` tokens for its tenant's budgets, `None` if it was never sent to an engine.
+    pub fn release(&mut self, ticket: Ticket, usage: Usage, charged: Option<u64>, now_ms: u64) {
+        let Some(held) = self.held.remove(&ticket.0) else { return };
+        for ask in &held.request.budgets {
+            self.correct_level(ask, charged, now_ms);
+        }
+        self.say(Report::Release { number: ticket.0, usage, charged });
+    }
+
+    /// Until the dispatcher tells more, what is known of the budget after a settlement.
+    fn correct_level(&mut self, ask: &Ask, charged: Option<u64>, now_ms: u64) {
+        let Some((level, at_ms)) = self.levels.get_mut(&ask.bucket) else { return };
+        let mut budgets = crate::quota::Buckets::default();
+        budgets.restore(level, *at_ms, now_ms);
+        match charged {
+            Some(tokens) => budgets.settle(&[*ask], tokens, now_ms),
+            None => budgets.release(&[*ask]),
+        }
+        *level = budgets.level(ask, now_ms);
+        *at_ms = now_ms;
+    }
+
+    /// The stream of a parked request is gone, or the filter answers it itself.
+    pub fn cancel(&mut self, ticket: Ticket, reason: DropReason) {
+        if self.parked.remove(&ticket.0).is_some() {
+            self.say(Report::Cancel { number: ticket.0, reason });
+        }
+    }
+
+    /// A message of the dispatcher.
+    pub fn on_message(&mut self, message: ToWorker, now_ms: u64) -> Vec<Event> {
+        let ToWorker { epoch, incarnation, sequence, order } = message;
+        if incarnation != self.incarnation || epoch < self.epoch {
+            return Vec::new();
+        }
+        if let Order::AnnounceRequest { nonce } = order {
+            self.epoch = epoch;
+            self.received = sequence;
+            self.announce(nonce);
+            return Vec::new();
+        }
+        if epoch != self.epoch {
+            return Vec::new();
+        }
+        if self.received != 0 && sequence != self.received.wrapping_add(1) {
+            // It stays at 0 until an announcement was asked for.
+            self.received = 0;
+            self.heartbeat(now_ms);
+        } else if self.received != 0 {
+            self.received = sequence;
+        }
+        match order {
+            Order::Grant { number, levels } => self.on_grant(number, levels, now_ms),
+            Order::Waits { number, levels } => {
+                self.remember(&levels, now_ms);
+                if let Some(parked) = self.parked.get_mut(&number) {
+                    parked.reserved = true;
+                    parked.levels = levels;
+                }
+                Vec::new()
+            }
+            Order::Refuse { number, refused } => {
+                let parked = self.parked.remove(&number);
+                let refuse = |p: Parked| Event::Refused { context: p.context, refused };
+                parked.map(refuse).into_iter().collect()
+            }
+            Order::Evict { number } => {
+                let held = self.held.get(&number);
+                held.map(|held| Event::Evicted { context: held.context }).into_iter().collect()
+            }
+            Order::Lease { pool, slots, tokens, until_ms } => {
+                self.leases.entry(pool).or_default().add(slots, tokens, until_ms);
+                Vec::new()
+            }
+            Order::Recall { pools } => {
+                let rest = |pool: PoolKey| {
+                    let (slots, tokens) =
+                        self.leases.remove(&pool).map(|lease| lease.rest()).unwrap_or_default();
+                    (pool, slots, tokens)
+                };
+                let pools = pools.into_iter().map(rest).collect();
+                self.say(Report::Return { pools });
+                Vec::new()
+            }
+            Order::AnnounceRequest { .. } => Vec::new(),
+        }
+    }
+
+    fn on_grant(&mut self, number: u64, levels: Vec<Level>, now_ms: u64) -> Vec<Event> {
+        self.remember(&levels, now_ms);
+        let Some(Parked { request, context, .. }) = self.parked.remove(&number) else {
+            if !self.held.contains_key(&number) {
+                // Its stream is gone.
+                let (usage, charged) = (Usage::default(), None);
+                self.say(Report::Release { number, usage, charged });
+            }
+            return Vec::new();
+        };
+        let waited_ms = now_ms.saturating_sub(request.since_ms);
+        let held = Held { request, context, endpoints: Vec::new(), dispatched_ms: now_ms };
+        self.held.insert(number, held);
+        vec![Event::Granted { context, ticket: Ticket(number), levels, waited_ms }]
+    }
+
+    fn remember(&mut self, levels: &[Level], now_ms: u64) {
+        for level in levels {
+            self.levels.insert(level.bucket, (*level, now_ms));
+        }
+    }
+
+    /// The regular work, at least every 100 ms or so: heartbeat, leases that are over, requests that waited for too
+    /// long. `is_empty`: whether a pool has no endpoint. Messages are to be read before.
+    pub fn tick(&mut self, is_empty: impl Fn(PoolKey) -> bool, now_ms: u64) -> Vec<Event> {
+        if self.beat_ms.is_none_or(|at_ms| now_ms.abs_diff(at_ms) >= HEARTBEAT_MS) {
+            self.heartbeat(now_ms);
+            self.forget_levels(now_ms);
+        }
+        let over: Vec<_> = self.leases.extract_if(.., |_, lease| lease.is_over(now_ms)).collect();
+        if !over.is_empty() {
+            let rest = |(pool, lease): (PoolKey, Lease)| {
+                let (slots, tokens) = lease.rest();
+                (pool, slots, tokens)
+            };
+            self.say(Report::Return { pools: over.into_iter().map(rest).collect() });
+        }
+        self.expire(is_empty, now_ms)
+    }
+
+    fn expire(&mut self, is_empty: impl Fn(PoolKey) -> bool, now_ms: u64) -> Vec<Event> {
+        let mut empty_since = BTreeMap::new();
+        for parked in self.parked.values() {
+            let pool = parked.request.pool;
+            if !empty_since.contains_key(&pool) && pool != PoolKey::NONE && is_empty(pool) {
+                let since = self.empty_since_ms.get(&pool).copied().unwrap_or(now_ms);
+                empty_since.insert(pool, since.min(now_ms));
+            }
+        }
+        self.empty_since_ms = empty_since;
+        let why = |parked: &Parked| {
+            let came = parked.request.since_ms;
+            let waited = |since: u64, ttl: u64| ttl > 0 && now_ms.saturating_sub(since) >= ttl;
+            match self.empty_since_ms.get(&parked.request.pool) {
+                Some(since) => waited(came.max(*since), parked.ttl.no_endpoint_ms)
+                    .then_some(DropReason::TtlNoEndpoints),
+                None => waited(came, parked.ttl.request_ms).then_some(DropReason::TtlExpired),
+            }
+        };
+        let expired: Vec<(u64, DropReason)> = self
+            .parked
+            .iter()
+            .filter_map(|(number, parked)| why(parked).map(|reason| (*number, reason)))
+            .collect();
+        let mut events = Vec::new();
+        for (number, reason) in expired {
+            if let Some(parked) = self.parked.get(&number) {
+                let refused = Refused::Queue { reason, retry_after_ms: RETRY_AFTER_MS };
+                events.push(Event::Refused { context: parked.context, refused });
+            }
+            self.cancel(Ticket(number), reason);
+        }
+        events
+    }
+
+    fn heartbeat(&mut self, now_ms: u64) {
+        self.beat_ms = Some(now_ms);
+        self.say(Report::Heartbeat { received: self.received });
+    }
+
+    /// What time has filled up again need not be remembered.
+    fn forget_levels(&mut self, now_ms: u64) {
+        self.levels.retain(|bucket, (level, at_ms)| {
+            let mut known = Bucket::with_balance(bucket.kind(), level.limit, level.balance, *at_ms);
+            known.advance(level.limit, now_ms);
+            bucket.kind().refills() && !known.is_full()
+        });
+        if self.levels.len() > MAX_LEVELS {
+            let mut times: Vec<u64> = self.levels.values().map(|(_, at_ms)| *at_ms).collect();
+            times.sort_unstable();
+            let surplus = self.levels.len().saturating_sub(MAX_LEVELS);
+            let oldest = times.get(surplus).copied().unwrap_or(0);
+            self.levels.retain(|_, (_, at_ms)| *at_ms >= oldest);
+        }
+    }
+
+    fn say(&mut self, report: Report) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let (epoch, incarnation, sequence) = (self.epoch, self.incarnation, self.sequence);
+        self.outbox.push(FromWorker { epoch, incarnation, sequence, report });
+    }
+
+    /// Messages to be sent now. To be asked for after every call that changes something.
+    #[must_use]
+    pub fn take_messages(&mut self) -> Vec<FromWorker> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// Requests that wait here.
+    #[must_use]
+    pub fn parked(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// Requests in flight from here.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether nothing waits and nothing is in flight.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.parked.is_empty() && self.held.is_empty()
+    }
+
+    /// How a request's budgets stand, as far as this worker has heard.
+    #[must_use]
+    pub fn levels(&self, budgets: &[Ask]) -> Vec<Level> {
+        let of = |ask: &Ask| self.levels.get(&ask.bucket).map(|(level, _)| *level);
+        budgets.iter().filter_map(of).collect()
+    }
+}
