@@ -184,7 +184,7 @@ crate::tests! {
         let cold = single(&[("no-hit-lru-scorer", Value::Null, 1.0)]);
         let mut state = SchedulerState::default();
         let three = [idle(0), idle(1)];
-        let mut first = |state: &mut SchedulerState| {
+        let first = |state: &mut SchedulerState| {
             let decision =
                 schedule(&cold, &request(1, &[]), &three, state, 0, &mut random()).unwrap();
             state.remember(&decision, 0);
