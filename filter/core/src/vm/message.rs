@@ -57,6 +57,8 @@ pub enum Message<'a> {
         /// Where.
         endpoint: EndpointId,
     },
+    /// A worker's report to the dispatcher, as [`FromWorker`](crate::flow_control::protocol::FromWorker) writes it.
+    Flow(&'a [u8]),
     /// Fault injection, for tests: trap now.
     Trap,
 }
@@ -85,6 +87,11 @@ impl<'a> Message<'a> {
                 w.text(plugin);
                 w.u64(*session);
                 w.u64(endpoint.0);
+            }
+            Self::Flow(report) => {
+                w.u8(8);
+                w.u32(u32::try_from(report.len()).unwrap_or(u32::MAX));
+                w.bytes(report);
             }
             Self::Settled { column, last, answered } => {
                 w.u8(6);
@@ -121,6 +128,10 @@ impl<'a> Message<'a> {
                 session: r.u64()?,
                 endpoint: EndpointId(r.u64()?),
             },
+            8 => {
+                let len = r.u32()? as usize;
+                Self::Flow(r.bytes(len)?)
+            }
             value => return Err(WireError::Unknown { at: 0, value: value.into() }),
         };
         r.finish()?;
@@ -148,6 +159,7 @@ mod tests {
                 Message::Trap,
                 Message::Expected { column: Column(5), stream: 8, chain: HashList::Slice(&chain) },
                 Message::Settled { column: Column(6), last: 9, answered: true },
+                Message::Flow(b"report"),
                 Message::Session { plugin: "p", session: 3, endpoint: EndpointId(4) },
             ] {
                 let bytes = message.encode();

@@ -6,6 +6,7 @@ mod ask;
 mod belief;
 mod choose;
 mod expectations;
+mod flow;
 mod follower;
 mod intent;
 mod lease;
@@ -24,6 +25,7 @@ mod tests;
 pub use applier::{ExpectationCounts, PageOutcome};
 pub use ask::{Ask, Choice};
 pub use belief::{Belief, BeliefKind};
+pub use flow::{OrderTo, pool_key};
 pub use follower::Follower;
 pub use message::Message;
 pub use prompt::{Prompt, PromptSource};
@@ -32,6 +34,7 @@ pub use state::{Settings, VmState};
 pub use store::{Cas, CasMismatch, MemoryStore, SharedStore};
 
 use applier::Applier;
+use flow::Flow;
 #[cfg(test)]
 use follower::SyncOutcome;
 use intent::{Intent, IntentRing};

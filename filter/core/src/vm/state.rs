@@ -1,8 +1,8 @@
 //! All that one VM keeps: its replica, its requests, its row, and the applier's role if it has it.
 
 use super::{
-    Applier, ExpectationCounts, Follower, Keys, Lease, Message, PageOutcome, RowSlot, SharedStore,
-    create_keys,
+    Applier, ExpectationCounts, Flow, Follower, Keys, Lease, Message, PageOutcome, RowSlot,
+    SharedStore, create_keys,
 };
 use crate::inflight::{InFlight, Ledger, Totals};
 use crate::scheduling::SchedulerState;
@@ -47,13 +47,14 @@ pub struct VmState {
     row: RowSlot,
     pub(super) totals: Totals,
     totals_cas: u32,
-    applier: Option<Applier>,
+    pub(super) applier: Option<Applier>,
     renewed_ms: u64,
     reluctant: bool,
     first_tick_ms: u64,
     pub(super) serves: bool,
     pub(super) scheduler: Scheduler,
     pub(super) scheduling: SchedulerState,
+    pub(super) flow: Flow,
 }
 
 impl VmState {
@@ -75,6 +76,7 @@ impl VmState {
             serves: false,
             scheduler: Scheduler::default(),
             scheduling: SchedulerState::default(),
+            flow: Flow::new(incarnation),
         }
     }
 
@@ -193,6 +195,7 @@ impl VmState {
             self.follower.replica.sweep_some();
         }
         self.publish(store, now_ms);
+        self.tick_flow(store, now_ms);
         self.is_applier()
     }
 
@@ -251,10 +254,18 @@ impl VmState {
         messages: impl Iterator<Item = Message<'a>>,
         now_ms: u64,
     ) {
-        let Some(applier) = &mut self.applier else { return };
-        for message in messages {
-            applier.on_message(&mut self.follower, &message, now_ms);
+        if self.applier.is_none() {
+            return;
         }
+        for message in messages {
+            match (&message, &mut self.applier) {
+                (Message::Flow(report), _) => self.on_report(report, now_ms),
+                (_, Some(applier)) => applier.on_message(&mut self.follower, &message, now_ms),
+                (_, None) => {}
+            }
+        }
+        self.pump(now_ms);
+        let Some(applier) = &mut self.applier else { return };
         // Loads at once. Blocks go out with the next tick, gathered into few frames: intents stand in until then.
         applier.add_up_rows(store, &self.keys, now_ms);
     }
@@ -278,6 +289,7 @@ impl VmState {
         let Some(applier) = &mut self.applier else { return Ok(PageOutcome::Ignored) };
         let outcome = applier.on_page(&mut self.follower, bytes, now_ms)?;
         self.publish(store, now_ms);
+        self.flow_learns(now_ms);
         Ok(outcome)
     }
 }

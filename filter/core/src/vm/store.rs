@@ -40,6 +40,8 @@ pub(super) struct Keys {
     pub(super) applier: String,
     /// Newest frame.
     pub(super) head: String,
+    /// Number of the newest dispatcher.
+    pub(super) dispatcher: String,
     /// Sum of all rows.
     pub(super) totals: String,
     /// Picks of the last moments.
@@ -62,6 +64,7 @@ impl Keys {
         Self {
             applier: single("applier"),
             head: single("head"),
+            dispatcher: single("dispatcher"),
             totals: single("totals"),
             intents: single("intents"),
             roster: single("roster"),
@@ -100,7 +103,7 @@ impl Keys {
 /// Creates the keys that are written with compare-and-swap, if they do not exist. To be called at
 /// configuration time, in every VM.
 pub(super) fn create_keys(store: &dyn SharedStore, keys: &Keys) {
-    let singles = [&keys.applier, &keys.head, &keys.totals, &keys.intents];
+    let singles = [&keys.applier, &keys.dispatcher, &keys.head, &keys.totals, &keys.intents];
     for key in singles.into_iter().chain(&keys.rows) {
         if store.get(key).is_none() {
             // Two VMs may get here at once; whoever loses finds its first CAS refused and reads again.

@@ -57,7 +57,8 @@ impl Applier {
                 let (plugin, session, endpoint) = (*plugin, *session, *endpoint);
                 self.tell(follower, &TableOp::Session { plugin, session, endpoint });
             }
-            Message::Trap => {}
+            // The dispatcher's.
+            Message::Flow(_) | Message::Trap => {}
         }
     }
 

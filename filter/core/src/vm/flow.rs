@@ -1,0 +1,332 @@
+//! Flow control and budgets in a VM: every VM is a worker of it; the one that is the applier is the dispatcher, too.
+//!
+//! What workers say to the dispatcher goes through the applier's queue; what it answers, through the queue of each
+//! worker, which is named after the slot of its row.
+
+use super::{Keys, Message, SharedStore, VmState};
+use crate::flow_control::dispatcher::{Dispatcher, PoolControl, places_matter};
+use crate::flow_control::policy::saturation::{EndpointLoad, Role};
+use crate::flow_control::protocol::{DropReason, FromWorker, PoolKey, Request, ToWorker, Usage};
+use crate::flow_control::worker::{Admission, Event, Ticket, TimeToLive, Worker};
+use crate::quota::{Ask as BudgetAsk, Level};
+use crate::replica::{EndpointState, Replica};
+use std::collections::BTreeMap;
+use warmroute_shared_state::endpoint::EndpointId;
+use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::policy::flow::FlowControl;
+use warmroute_shared_state::policy::routing::Pool;
+
+/// Label with the part that an endpoint takes in prefill and decode.
+const ROLE_LABEL: &str = "llm-d.ai/role";
+
+/// An order for the worker whose row has this slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderTo {
+    /// The slot.
+    pub slot: usize,
+    /// The order's bytes, for [`VmState::on_order`].
+    pub bytes: Vec<u8>,
+}
+
+/// Flow control's state in one VM.
+#[derive(Debug)]
+pub(super) struct Flow {
+    worker: Worker,
+    dispatcher: Option<Box<Dispatching>>,
+    events: Vec<Event>,
+    reports: Vec<Vec<u8>>,
+    orders: Vec<OrderTo>,
+    /// A request has asked at least once: only then is there anything to say.
+    used: bool,
+}
+
+/// The dispatcher with what it was last told of the world.
+#[derive(Debug)]
+struct Dispatching {
+    dispatcher: Dispatcher,
+    revision: u64,
+    loads: BTreeMap<PoolKey, Vec<EndpointLoad>>,
+    slots: BTreeMap<u64, usize>,
+}
+
+impl Flow {
+    pub(super) fn new(incarnation: u64) -> Self {
+        Self {
+            worker: Worker::new(incarnation),
+            dispatcher: None,
+            events: Vec::new(),
+            reports: Vec::new(),
+            orders: Vec::new(),
+            used: false,
+        }
+    }
+}
+
+/// The pools with flow control, by the policy.
+fn controls(policy: &Policy) -> Vec<PoolControl> {
+    let objectives = |index: Option<usize>| {
+        let of_pool = policy.objectives.iter().filter(|o| o.pool.is_none() || o.pool == index);
+        of_pool.map(|objective| objective.priority).collect::<Vec<_>>()
+    };
+    let flow_of = |scheduler: usize| policy.flow.iter().find(|flow| flow.scheduler == scheduler);
+    if policy.pools.is_empty() {
+        let only = flow_of(0).map(|flow| PoolControl {
+            pool: pool_key(None),
+            flow: flow.clone(),
+            objectives: objectives(None),
+        });
+        return only.into_iter().collect();
+    }
+    let pools = policy.pools.iter().enumerate();
+    let control = |(index, pool): (usize, &Pool)| {
+        let flow = flow_of(pool.scheduler)?.clone();
+        Some(PoolControl { pool: pool_key(Some(pool)), flow, objectives: objectives(Some(index)) })
+    };
+    pools.filter_map(control).collect()
+}
+
+/// The key of a pool; without pools, that of the only one.
+#[must_use]
+pub fn pool_key(pool: Option<&Pool>) -> PoolKey {
+    PoolKey::of(pool.map_or("", |pool| &pool.name))
+}
+
+fn is_in(endpoint: &EndpointState, pool: Option<&Pool>) -> bool {
+    pool.is_none_or(|pool| endpoint.record.pools.contains(&pool.name))
+}
+
+fn loads(replica: &Replica, pool: Option<&Pool>) -> Vec<EndpointLoad> {
+    let ready = replica.roster.iter().filter(|e| e.is_ready() && is_in(e, pool));
+    let load = |endpoint: &EndpointState| {
+        let labels = &endpoint.record.labels;
+        let label = labels.iter().find(|(key, _)| key == ROLE_LABEL);
+        EndpointLoad {
+            id: endpoint.record.id,
+            role: Role::of_label(label.map(|(_, value)| value.as_str())),
+            waiting: endpoint.load.waiting,
+            kv_usage: endpoint.load.kv_usage,
+            scraped_ms: (endpoint.load_at_ms > 0).then_some(endpoint.load_at_ms),
+        }
+    };
+    ready.map(load).collect()
+}
+
+impl Dispatching {
+    fn new(store: &dyn SharedStore, keys: &Keys, slots: BTreeMap<u64, usize>, now_ms: u64) -> Self {
+        let live: Vec<u64> = slots.keys().copied().collect();
+        let dispatcher = Dispatcher::new(next_epoch(store, keys, now_ms), &live, now_ms);
+        Self { dispatcher, revision: 0, loads: BTreeMap::new(), slots }
+    }
+
+    /// Tells the dispatcher what changed of configuration, endpoints and loads.
+    fn learn(&mut self, replica: &Replica, now_ms: u64) {
+        let policy = replica.policy.current();
+        if self.revision != replica.policy.revision() {
+            self.revision = replica.policy.revision();
+            self.dispatcher.configure(&controls(policy), now_ms);
+            self.loads.clear();
+        }
+        for flow in &policy.flow {
+            let mut tell = |pool: Option<&Pool>| {
+                let (key, loads) = (pool_key(pool), loads(replica, pool));
+                if self.loads.get(&key) != Some(&loads) {
+                    self.dispatcher.set_endpoints(key, &loads, now_ms);
+                    self.loads.insert(key, loads);
+                }
+            };
+            if policy.pools.is_empty() {
+                tell(None);
+            }
+            policy
+                .pools
+                .iter()
+                .filter(|p| p.scheduler == flow.scheduler)
+                .for_each(|p| tell(Some(p)));
+        }
+    }
+}
+
+/// A number greater than that of any dispatcher before.
+fn next_epoch(store: &dyn SharedStore, keys: &Keys, now_ms: u64) -> u64 {
+    let mut epoch = now_ms.max(1);
+    for _ in 0..16 {
+        let (bytes, cas) = store.get(&keys.dispatcher).unwrap_or_default();
+        let last = bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        epoch = last.saturating_add(1).max(now_ms);
+        if store.set(&keys.dispatcher, &epoch.to_le_bytes(), Some(cas)).is_ok() {
+            break;
+        }
+    }
+    epoch
+}
+
+impl VmState {
+    /// The flow control of a request's pool, if it has any.
+    #[must_use]
+    pub fn flow_control_of<'p>(policy: &'p Policy, pool: Option<&Pool>) -> Option<&'p FlowControl> {
+        let scheduler = pool.map_or(0, |pool| pool.scheduler);
+        policy.flow.iter().find(|flow| flow.scheduler == scheduler)
+    }
+
+    /// May this request of the stream `context` go? See [`Worker::acquire`].
+    pub fn acquire(
+        &mut self,
+        request: Request,
+        context: u32,
+        ttl: TimeToLive,
+        now_ms: u64,
+    ) -> Admission {
+        self.flow.used = true;
+        let admission = self.flow.worker.acquire(request, context, ttl, now_ms);
+        self.pump(now_ms);
+        admission
+    }
+
+    /// An admitted request went to these endpoints: said where the pool's detector needs to know.
+    pub fn placed(
+        &mut self,
+        ticket: Ticket,
+        pool: Option<&Pool>,
+        endpoints: &[EndpointId],
+        now_ms: u64,
+    ) {
+        let policy = self.follower.replica.policy.current();
+        let Some(flow) = Self::flow_control_of(policy, pool) else { return };
+        if places_matter(&flow.detector, &loads(&self.follower.replica, pool)) {
+            self.flow.worker.placed(ticket, endpoints);
+            self.pump(now_ms);
+        }
+    }
+
+    /// An admitted request is over. See [`Worker::release`].
+    pub fn release(&mut self, ticket: Ticket, usage: Usage, charged: Option<u64>, now_ms: u64) {
+        self.flow.worker.release(ticket, usage, charged, now_ms);
+        self.pump(now_ms);
+    }
+
+    /// The stream of a waiting request is gone.
+    pub fn cancel(&mut self, ticket: Ticket, now_ms: u64) {
+        self.flow.worker.cancel(ticket, DropReason::Cancelled);
+        self.pump(now_ms);
+    }
+
+    /// How budgets stand, as far as this VM has heard.
+    #[must_use]
+    pub fn budget_levels(&self, budgets: &[BudgetAsk]) -> Vec<Level> {
+        self.flow.worker.levels(budgets)
+    }
+
+    /// Requests that wait in this VM, and those in flight from it.
+    #[must_use]
+    pub fn flow_counts(&self) -> (usize, usize) {
+        (self.flow.worker.parked(), self.flow.worker.held())
+    }
+
+    /// The dispatcher, if this VM has the role.
+    #[must_use]
+    pub fn dispatcher(&self) -> Option<&Dispatcher> {
+        self.flow.dispatcher.as_ref().map(|dispatching| &dispatching.dispatcher)
+    }
+
+    /// An order of the dispatcher came for this VM.
+    pub fn on_order(&mut self, bytes: &[u8], now_ms: u64) {
+        if let Ok(message) = ToWorker::decode(bytes) {
+            let events = self.flow.worker.on_message(message, now_ms);
+            self.flow.events.extend(events);
+            self.pump(now_ms);
+        }
+    }
+
+    /// What waiting and running requests are to be told.
+    #[must_use]
+    pub fn take_flow_events(&mut self) -> Vec<Event> {
+        core::mem::take(&mut self.flow.events)
+    }
+
+    /// What to send to the applier's queue.
+    #[must_use]
+    pub fn take_reports(&mut self) -> Vec<Vec<u8>> {
+        core::mem::take(&mut self.flow.reports)
+    }
+
+    /// What to send to workers' queues.
+    #[must_use]
+    pub fn take_orders(&mut self) -> Vec<OrderTo> {
+        core::mem::take(&mut self.flow.orders)
+    }
+
+    /// A worker's report came, and this VM is the dispatcher.
+    pub(super) fn on_report(&mut self, bytes: &[u8], now_ms: u64) {
+        if let Some(dispatching) = &mut self.flow.dispatcher
+            && let Ok(message) = FromWorker::decode(bytes)
+        {
+            dispatching.dispatcher.on_message(message, now_ms);
+        }
+    }
+
+    /// The regular work of both sides.
+    pub(super) fn tick_flow(&mut self, store: &dyn SharedStore, now_ms: u64) {
+        match (&self.applier, &self.flow.dispatcher) {
+            (Some(applier), None) => {
+                let slots = applier.slots().clone();
+                let dispatching = Dispatching::new(store, &self.keys, slots, now_ms);
+                self.flow.dispatcher = Some(Box::new(dispatching));
+            }
+            (None, Some(_)) => self.flow.dispatcher = None,
+            _ => {}
+        }
+        if let (Some(applier), Some(dispatching)) = (&self.applier, &mut self.flow.dispatcher) {
+            if dispatching.slots != *applier.slots() {
+                dispatching.slots.clone_from(applier.slots());
+            }
+            dispatching.learn(&self.follower.replica, now_ms);
+            dispatching.dispatcher.tick(now_ms);
+        }
+        if self.flow.used {
+            let replica = &self.follower.replica;
+            let policy = replica.policy.current();
+            let is_empty = |key: PoolKey| {
+                let pool = policy.pools.iter().find(|pool| pool_key(Some(pool)) == key);
+                !replica.roster.iter().any(|e| e.is_ready() && is_in(e, pool))
+            };
+            let events = self.flow.worker.tick(is_empty, now_ms);
+            self.flow.events.extend(events);
+        }
+        self.pump(now_ms);
+    }
+
+    /// The dispatcher learns at once what the agent told, not only at the next tick.
+    pub(super) fn flow_learns(&mut self, now_ms: u64) {
+        if let Some(dispatching) = &mut self.flow.dispatcher {
+            dispatching.learn(&self.follower.replica, now_ms);
+        }
+        self.pump(now_ms);
+    }
+
+    /// Moves messages until nobody has any: within this VM at once, others' into the lists for their queues.
+    pub(super) fn pump(&mut self, now_ms: u64) {
+        loop {
+            let mut moved = false;
+            for report in self.flow.worker.take_messages() {
+                moved = true;
+                match &mut self.flow.dispatcher {
+                    Some(dispatching) => dispatching.dispatcher.on_message(report, now_ms),
+                    None => self.flow.reports.push(Message::Flow(&report.encode()).encode()),
+                }
+            }
+            let Some(dispatching) = &mut self.flow.dispatcher else { return };
+            for order in dispatching.dispatcher.take_messages() {
+                moved = true;
+                if order.incarnation == self.ledger.incarnation() {
+                    let events = self.flow.worker.on_message(order, now_ms);
+                    self.flow.events.extend(events);
+                } else if let Some(slot) = dispatching.slots.get(&order.incarnation) {
+                    self.flow.orders.push(OrderTo { slot: *slot, bytes: order.encode() });
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+}
