@@ -62,7 +62,7 @@ fn main() {
             let batch = Batch::decode(&sealed).unwrap();
             decoding += start.elapsed().as_secs_f64();
             let start = Instant::now();
-            store.insert(batch.records.iter(), |_| {}).unwrap();
+            store.insert(batch.records.iter()).unwrap();
             storing += start.elapsed().as_secs_f64();
         }
         let filter =

@@ -105,6 +105,7 @@ impl RunArgs {
                 self.ledger.or_else(|| place::usual_file(variable))
             },
             keep: self.ledger_keep,
+            look_every: place::LOOK_EVERY,
         };
         let limits = Limits { failed_scrapes: self.failed_scrapes, stale_after: self.stale_after };
         Options {
@@ -220,8 +221,7 @@ mod tests {
             options.ledger,
             ledger::Settings {
                 file: Some("/h/.local/state/warmroute/usage.sqlite".into()),
-                named: false,
-                keep: place::KEEP,
+                ..ledger::Settings::off()
             },
         );
         assert_eq!(options.fleet.settle, Duration::from_millis(500));

@@ -40,13 +40,15 @@ pub struct Settings {
     pub named: bool,
     /// Age from which records are removed.
     pub keep: Duration,
+    /// Time between two looks for such records.
+    pub look_every: Duration,
 }
 
 impl Settings {
     /// No file: records are counted, one that is sent again is counted again.
     #[must_use]
     pub fn off() -> Self {
-        Self { file: None, named: false, keep: place::KEEP }
+        Self { file: None, named: false, keep: place::KEEP, look_every: place::LOOK_EVERY }
     }
 }
 

@@ -1,10 +1,13 @@
-//! Which file the ledger is, where the operator names none.
+//! What the ledger is where the operator says nothing: which file, and for how long.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long records are kept: a quarter, so that a bill can be questioned.
 pub const KEEP: Duration = Duration::from_secs(90 * 86_400);
+
+/// Time between two looks for records that are too old.
+pub const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// `usage.sqlite` in `$STATE_DIRECTORY` (systemd's `StateDirectory=`), else in `warmroute` under
 /// `$XDG_STATE_HOME`, else under `~/.local/state`; `None` without any of these. `variable` reads the

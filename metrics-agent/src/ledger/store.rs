@@ -97,16 +97,15 @@ impl Store {
         Ok(Self { file: file.to_owned(), connection })
     }
 
-    /// Stores records in one commit: all or none. `fresh` is told each that was not there before.
+    /// Stores records in one commit: all or none. Tells of each whether it was not there before.
     ///
     /// # Errors
     /// If nothing was stored.
     pub fn insert<'a>(
         &mut self,
         records: impl Iterator<Item = &'a UsageRecord>,
-        mut fresh: impl FnMut(&'a UsageRecord),
-    ) -> Result<(), StoreError> {
-        self.commit(records, &mut fresh).map_err(|source| StoreError::File {
+    ) -> Result<Vec<bool>, StoreError> {
+        self.commit(records).map_err(|source| StoreError::File {
             file: self.file.clone(),
             what: "written",
             source,
@@ -116,17 +115,14 @@ impl Store {
     fn commit<'a>(
         &mut self,
         records: impl Iterator<Item = &'a UsageRecord>,
-        fresh: &mut dyn FnMut(&'a UsageRecord),
-    ) -> Result<(), rusqlite::Error> {
+    ) -> Result<Vec<bool>, rusqlite::Error> {
         let transaction = self.connection.transaction()?;
         let mut insert = transaction.prepare(INSERT)?;
-        for record in records {
-            if insert_one(&mut insert, record)? {
-                fresh(record);
-            }
-        }
+        let fresh =
+            records.map(|record| insert_one(&mut insert, record)).collect::<Result<_, _>>()?;
         drop(insert);
-        transaction.commit()
+        transaction.commit()?;
+        Ok(fresh)
     }
 
     /// Removes some of the records from before `before_ms`, at most `limit`; how many.
@@ -234,16 +230,16 @@ mod tests {
     fn a_full_disk_keeps_nothing_of_a_commit_and_all_of_those_before() {
         let (_folder, file, mut store) = open();
         let first: Vec<_> = (0..100).map(record).collect();
-        store.insert(first.iter(), |_| {}).unwrap();
+        store.insert(first.iter()).unwrap();
         let pages: i64 =
             store.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
         store.connection.pragma_update(None, "max_page_count", pages + 2).unwrap();
         let second: Vec<_> = (100..4000).map(record).collect();
-        let error = store.insert(second.iter(), |_| {}).unwrap_err().to_string();
+        let error = store.insert(second.iter()).unwrap_err().to_string();
         assert!(error.contains("cannot be written (database or disk is full)"), "{error}");
         assert_eq!(whole(&file, &[]).total.requests, 100);
         store.connection.pragma_update(None, "max_page_count", 100_000).unwrap();
-        store.insert(second.iter(), |_| {}).unwrap();
+        store.insert(second.iter()).unwrap();
         assert_eq!(whole(&file, &[]).total.requests, 4000);
     }
 
@@ -251,7 +247,7 @@ mod tests {
     fn old_records_are_removed_in_bounded_steps() {
         let (_folder, file, mut store) = open();
         let records: Vec<_> = (0..100).map(record).collect();
-        store.insert(records.iter(), |_| {}).unwrap();
+        store.insert(records.iter()).unwrap();
         let before = record(50).at_ms;
         let removed: Vec<_> = (0..3).map(|_| store.prune(before, 30).unwrap()).collect();
         assert_eq!(removed, [30, 20, 0]);
@@ -271,7 +267,7 @@ mod tests {
             charged_tokens: u64::MAX,
             ..record(1)
         };
-        store.insert([of(u64::MAX), of(0)].iter(), |_| {}).unwrap();
+        store.insert([of(u64::MAX), of(0)].iter()).unwrap();
         let sums = whole(&file, &[]).total;
         assert_eq!(
             (sums.input, sums.cached, sums.output, sums.reasoning),

@@ -3,7 +3,7 @@
 use super::report::{By, Filter, Group, Period, Report, report};
 use super::store::open_to_read;
 use super::writer::Stored;
-use super::{Ledger, NotTaken, Settings, place};
+use super::{Ledger, NotTaken, Settings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +46,7 @@ pub(crate) fn record(number: u64) -> UsageRecord {
 }
 
 fn settings(file: &Path) -> Settings {
-    Settings { file: Some(file.to_owned()), named: true, keep: place::KEEP }
+    Settings { file: Some(file.to_owned()), named: true, ..Settings::off() }
 }
 
 fn ledger(file: &Path) -> Ledger {
@@ -114,7 +114,7 @@ async fn an_agent_that_comes_back_knows_what_it_stored() {
     assert_eq!(take(&second, &[1, 2, 3]).await, Ok(Stored { fresh: 1, duplicate: 2 }));
     second.stop().await;
     assert_eq!(total(&file).requests, 3);
-    assert_eq!(take(&second, &[4]).await, Err(NotTaken::Busy), "it is stopped");
+    assert_eq!(take(&second, &[4]).await, Err(NotTaken::Failed), "it is stopped");
     assert_eq!(take(&first, &[4]).await, Ok(Stored { fresh: 1, duplicate: 0 }));
 }
 
@@ -173,12 +173,12 @@ async fn old_records_go_while_new_ones_come() {
     let now = Arc::new(AtomicU64::new(0));
     let clock = Arc::clone(&now);
     let keep = Duration::from_secs(3600);
-    let settings = Settings { keep, ..settings(&file) };
+    let look_every = Duration::from_millis(10);
+    let settings = Settings { keep, look_every, ..settings(&file) };
     let ledger = Ledger::start(settings, move || clock.load(Ordering::Relaxed)).unwrap();
     let numbers: Vec<_> = (1..=4096).collect();
     take(&ledger, &numbers).await.unwrap();
     now.store(record(1000).at_ms + 3_600_000, Ordering::Relaxed);
-    // The thread looks by itself within a second of its start; a reader waits for that.
     let pruned = async {
         while total(&file).requests > 3097 {
             take(&ledger, &[4096]).await.unwrap();
@@ -195,6 +195,8 @@ async fn twenty_thousand_records_are_stored_once_and_read_meanwhile() {
     const BATCH: u64 = 500;
     let (_folder, file) = folder();
     let ledger = Arc::new(ledger(&file));
+    // There is a file to read from here on.
+    take(&ledger, &[]).await.unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let reader = std::thread::spawn({
         let (file, done) = (file.clone(), Arc::clone(&done));

@@ -8,7 +8,9 @@ use super::store::{Store, StoreError};
 use super::{Counted, NotTaken, Settings};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel,
+};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -18,8 +20,6 @@ use warmroute_shared_state::usage_record::UsageRecord;
 const QUEUE: usize = 64;
 /// Records after which a commit waits for no more.
 const COMMIT_RECORDS: usize = 32_768;
-/// Time between two looks for records that are too old.
-const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// Records that are removed in a step: some 50 ms of writing.
 const PRUNE_STEP: u32 = 5000;
 /// Pause before the next step, while there is more to remove.
@@ -34,8 +34,10 @@ pub struct Stored {
     pub duplicate: u64,
 }
 
+type Answer = oneshot::Sender<Result<Stored, NotTaken>>;
+
 enum Job {
-    Store(Vec<UsageRecord>, oneshot::Sender<Result<Stored, NotTaken>>),
+    Store(Vec<UsageRecord>, Answer),
     Stop(oneshot::Sender<()>),
 }
 
@@ -47,7 +49,10 @@ impl Jobs {
     /// Stores records; comes back when they are on the disk.
     pub(super) async fn store(&self, records: Vec<UsageRecord>) -> Result<Stored, NotTaken> {
         let (to, answer) = oneshot::channel();
-        self.0.try_send(Job::Store(records, to)).map_err(|_| NotTaken::Busy)?;
+        self.0.try_send(Job::Store(records, to)).map_err(|error| match error {
+            TrySendError::Full(_) => NotTaken::Busy,
+            TrySendError::Disconnected(_) => NotTaken::Failed,
+        })?;
         answer.await.unwrap_or(Err(NotTaken::Failed))
     }
 
@@ -56,7 +61,7 @@ impl Jobs {
         let (to, answer) = oneshot::channel();
         let mut job = Job::Stop(to);
         // Full for a moment at most: the thread is at work.
-        while let Err(std::sync::mpsc::TrySendError::Full(back)) = self.0.try_send(job) {
+        while let Err(TrySendError::Full(back)) = self.0.try_send(job) {
             job = back;
             tokio::task::yield_now().await;
         }
@@ -71,8 +76,9 @@ pub(super) fn start(
     clock: impl Fn() -> u64 + Send + 'static,
 ) -> Result<Jobs, std::io::Error> {
     let (to, jobs) = sync_channel(QUEUE);
-    let writer = Writer { file: File::new(&settings), settings, counted };
-    std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(&jobs, &clock))?;
+    std::thread::Builder::new().name("ledger".into()).spawn(move || {
+        Writer { file: File::new(&settings), settings, counted }.run(&jobs, &clock);
+    })?;
     Ok(Jobs(to))
 }
 
@@ -84,7 +90,8 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, jobs: &Receiver<Job>, clock: &dyn Fn() -> u64) {
-        let mut next_prune = Instant::now() + PRUNE_PAUSE;
+        // The first look is at once: an agent may never run for long.
+        let mut next_prune = Instant::now();
         loop {
             // Also while batches come without a pause.
             let wait = next_prune.saturating_duration_since(Instant::now());
@@ -114,7 +121,7 @@ impl Writer {
     fn commit(
         &mut self,
         jobs: &Receiver<Job>,
-        first: (Vec<UsageRecord>, oneshot::Sender<Result<Stored, NotTaken>>),
+        first: (Vec<UsageRecord>, Answer),
     ) -> Option<oneshot::Sender<()>> {
         let mut records = first.0.len();
         let mut batches = vec![first];
@@ -132,63 +139,60 @@ impl Writer {
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
-        let mut fresh = Vec::with_capacity(records);
-        let all = batches.iter().flat_map(|(records, _)| records);
-        let done = match self.file.store() {
-            Ok(None) => {
-                fresh.extend(all);
-                Ok(())
-            }
-            Ok(Some(store)) => store.insert(all, |record| fresh.push(record)),
+        let all = || batches.iter().flat_map(|(records, _)| records);
+        let fresh = match self.file.store() {
+            Ok(None) => Ok(all().map(|_| true).collect()),
+            Ok(Some(store)) => store.insert(all()),
             Err(error) => Err(error),
         };
-        if let Err(error) = &done {
-            self.file.failed(error);
-        }
-        if done.is_ok() {
-            for record in &fresh {
-                self.counted.metrics.finished(record);
-                self.counted.tally.add(record);
-            }
-            self.file.worked();
-        }
-        // The fresh ones in the order of the batches.
-        let mut fresh = fresh.into_iter().peekable();
-        let mut answers = Vec::with_capacity(batches.len());
-        for (records, _) in &batches {
-            let mut stored = Stored::default();
-            for record in records {
-                if fresh.next_if(|next| std::ptr::eq(*next, record)).is_some() {
-                    stored.fresh = stored.fresh.saturating_add(1);
-                } else {
-                    stored.duplicate = stored.duplicate.saturating_add(1);
+        // Whoever asked may have gone; what it sent is stored all the same.
+        match fresh {
+            Ok(fresh) => {
+                self.file.worked();
+                let mut fresh = fresh.into_iter();
+                for (records, to) in batches {
+                    let _ = to.send(Ok(self.count(&records, &mut fresh)));
                 }
             }
-            answers.push(done.as_ref().map(|()| stored).map_err(|_| NotTaken::Failed));
-        }
-        for ((_, to), answer) in batches.into_iter().zip(answers) {
-            if let Ok(stored) = answer {
-                self.counted.metrics.records(RecordResult::stored, stored.fresh);
-                self.counted.metrics.records(RecordResult::duplicate, stored.duplicate);
+            Err(error) => {
+                self.file.failed(&error);
+                for (_, to) in batches {
+                    let _ = to.send(Err(NotTaken::Failed));
+                }
             }
-            // Whoever asked may have gone; what it sent is stored all the same.
-            let _ = to.send(answer);
         }
         stop
+    }
+
+    fn count(&self, records: &[UsageRecord], fresh: &mut impl Iterator<Item = bool>) -> Stored {
+        let mut stored = Stored::default();
+        for (record, fresh) in records.iter().zip(fresh) {
+            if fresh {
+                stored.fresh = stored.fresh.saturating_add(1);
+                self.counted.metrics.finished(record);
+                self.counted.tally.add(record);
+            } else {
+                stored.duplicate = stored.duplicate.saturating_add(1);
+            }
+        }
+        self.counted.metrics.records(RecordResult::stored, stored.fresh);
+        self.counted.metrics.records(RecordResult::duplicate, stored.duplicate);
+        stored
     }
 
     /// Removes some of what is too old; time until the next look.
     fn prune(&mut self, now_ms: u64) -> Duration {
         let keep = u64::try_from(self.settings.keep.as_millis()).unwrap_or(u64::MAX);
-        let Some(store) = self.file.opened() else { return PRUNE_EVERY };
+        let later = self.settings.look_every;
+        let Some(store) = self.file.opened() else { return later };
         match store.prune(now_ms.saturating_sub(keep), PRUNE_STEP) {
             Ok(removed) => {
                 self.counted.metrics.pruned(removed as u64);
-                if removed < PRUNE_STEP as usize { PRUNE_EVERY } else { PRUNE_PAUSE }
+                if removed < PRUNE_STEP as usize { later } else { PRUNE_PAUSE.min(later) }
             }
             Err(error) => {
                 self.file.failed(&error);
-                PRUNE_EVERY
+                later
             }
         }
     }
@@ -205,7 +209,9 @@ impl File {
     fn new(settings: &Settings) -> Self {
         let path = settings.file.as_deref().map(Box::from);
         let mut file = Self { path, store: None, failing: false };
-        if settings.named
+        // One that is there already may have records that are too old.
+        let there = settings.file.as_deref().is_some_and(Path::exists);
+        if (settings.named || there)
             && let Err(error) = file.store()
         {
             file.failed(&error);

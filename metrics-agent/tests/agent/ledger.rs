@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use warmroute_agent::ledger::{Settings, place};
+use warmroute_agent::ledger::Settings;
 use warmroute_shared_state::usage_record::batch::{
     BatchHead, BatchWriter, MAX_BATCH_BYTES, acknowledged,
 };
@@ -164,7 +164,7 @@ async fn with_ledger(folder: &Folder) -> Agent {
     folder.write("pool.yaml", "endpoints: []");
     let mut options = options(folder);
     let file = Some(folder.path("usage.sqlite"));
-    options.ledger = Settings { file, named: true, keep: place::KEEP };
+    options.ledger = Settings { file, named: true, ..Settings::off() };
     Agent::start(options).await
 }
 

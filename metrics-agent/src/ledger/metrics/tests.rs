@@ -15,7 +15,13 @@ fn samples(text: &str, name: &str) -> Vec<String> {
 #[test]
 fn names_labels_and_buckets_are_llm_ds() {
     let metrics = LedgerMetrics::default();
-    metrics.finished(&UsageRecord { status: 503, cause: EndCause::UpstreamError, ..record(1) });
+    metrics.finished(&UsageRecord {
+        status: 503,
+        cause: EndCause::UpstreamError,
+        output_tokens: 200,
+        ttft_ms: Some(220),
+        ..record(1)
+    });
     let text = text(&metrics);
     let objective = "model_name=\"llama-70b\",target_model_name=\"llama-70b-v2\",priority=\"100\"";
     let model = "model_name=\"llama-70b\",target_model_name=\"llama-70b-v2\",\
@@ -54,7 +60,6 @@ fn names_labels_and_buckets_are_llm_ds() {
     let tpot = "0.0005 0.00205 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.125 0.15 0.2 0.3 0.4 0.5 0.6 0.8 1.0 2.0";
     let waiting =
         "0.0001 0.0005 0.001 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1.0 2.5 5.0 10.0 30.0 60.0";
-    let ntpot_sum = (4.2 / 201.0).to_string();
     let epp = |rest: &str| format!("llm_d_epp_{rest}");
     let former = |rest: &str| format!("inference_objective_{rest}");
     let histograms = [
@@ -63,9 +68,9 @@ fn names_labels_and_buckets_are_llm_ds() {
         (epp("response_size_bytes"), model, &response_size, "52000.0"),
         (epp("request_input_tokens"), model, &input, "3100.0"),
         (epp("request_cached_tokens"), model, &input, "2048.0"),
-        (epp("request_output_tokens"), model, small, "201.0"),
-        (epp("request_ntpot_seconds"), model, ntpot, &ntpot_sum),
-        (epp("request_ttft_seconds"), &streaming, ttft, "0.2"),
+        (epp("request_output_tokens"), model, small, "200.0"),
+        (epp("request_ntpot_seconds"), model, ntpot, "0.021"),
+        (epp("request_ttft_seconds"), &streaming, ttft, "0.22"),
         (epp("request_streaming_tpot_seconds"), model, tpot, "0.02"),
         (epp("flow_control_request_queue_duration_seconds"), queue, waiting, "0.012"),
         (
@@ -79,8 +84,8 @@ fn names_labels_and_buckets_are_llm_ds() {
         (former("response_sizes"), objective, &response_size, "52000.0"),
         (former("input_tokens"), objective, &input, "3100.0"),
         (former("prompt_cached_tokens"), objective, &input, "2048.0"),
-        (former("output_tokens"), objective, small, "201.0"),
-        (former("normalized_time_per_output_token_seconds"), objective, ntpot, &ntpot_sum),
+        (former("output_tokens"), objective, small, "200.0"),
+        (former("normalized_time_per_output_token_seconds"), objective, ntpot, "0.021"),
     ];
     for (name, labels, buckets, sum) in &histograms {
         assert_eq!(

@@ -35,7 +35,7 @@ fn of(
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("usage.sqlite");
     let records = records();
-    Store::open(&file).unwrap().insert(records.iter(), |_| {}).unwrap();
+    Store::open(&file).unwrap().insert(records.iter()).unwrap();
     let period = Period::new(None, None, 0).unwrap();
     let prices = prices.map(|yaml| Prices::read(yaml).unwrap());
     let filter = filter(Filter { tenant: None, model: None, period });
