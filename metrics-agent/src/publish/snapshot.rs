@@ -151,8 +151,9 @@ mod tests {
             let page = snapshots.page(first.position, n, now).unwrap();
             assert_eq!(page.position, first.position);
             assert!(page.encode().len() <= PAGE_BYTES + 100);
-            seen.extend(page.ops.iter().map(|op| match op {
-                AgentOp::Endpoint(record) => record.id.0,
+            seen.extend(page.ops.iter().filter_map(|op| match op {
+                AgentOp::Endpoint(record) => Some(record.id.0),
+                AgentOp::Signals { .. } => None,
                 other => panic!("{other:?}"),
             }));
         }

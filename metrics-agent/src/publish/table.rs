@@ -1,8 +1,8 @@
 //! The table that the stream publishes, and the log of what changed in it.
 //!
 //! Endpoints and models that come, change or go, and what precise endpoints store and evict, are
-//! numbered and logged. Loads are not: a reader wants only
-//! the newest of each endpoint, so a row remembers the number of its last load, and a delta picks
+//! numbered and logged. Loads and slow signals are not: a reader wants only
+//! the newest of each endpoint, so a row remembers the numbers of its last ones, and a delta picks
 //! the rows with a number that the reader has not seen: the log is not filled by scrapes.
 
 use super::held::{BLOCKS_PER_OPERATION, Following, Held, Period, effective};
@@ -51,7 +51,7 @@ fn load_op(id: EndpointId, measured: Measured, now: Instant) -> AgentOp {
 struct Row {
     record: EndpointRecord,
     load: Option<(u64, Measured)>,
-    signals: Arc<Signals>,
+    signals: (u64, Arc<Signals>),
 }
 
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Table {
                 false
             }
             None => {
-                self.rows.insert(id, Row { record, load: None, signals: Arc::default() });
+                self.rows.insert(id, Row { record, load: None, signals: (0, Arc::default()) });
                 true
             }
         };
@@ -269,10 +269,10 @@ impl Table {
     /// Sets an endpoint's slow signals; nothing happens if there is no such endpoint or nothing is new.
     pub fn set_signals(&mut self, id: EndpointId, signals: &Arc<Signals>) {
         if let Some(row) = self.rows.get_mut(&id)
-            && row.signals != *signals
+            && row.signals.1 != *signals
         {
-            row.signals = Arc::clone(signals);
-            self.push(AgentOp::Signals { id, signals: Arc::clone(signals) });
+            self.seq = self.seq.saturating_add(1);
+            row.signals = (self.seq, Arc::clone(signals));
         }
     }
 
@@ -324,15 +324,14 @@ impl Table {
         let mut ops = Vec::new();
         let mut bytes = 0usize;
         let mut until = self.seq;
-        let first = self.log.partition_point(|entry| entry.seq <= from.seq);
-        for entry in self.log.iter().skip(first) {
-            if bytes.saturating_add(entry.size) > PAGE_BYTES && !ops.is_empty() {
+        for (seq, size, change) in self.changes_after(from.seq) {
+            if bytes.saturating_add(size) > PAGE_BYTES && !ops.is_empty() {
                 // The rest is for the next page, and so are loads that came after it.
-                until = entry.seq.saturating_sub(1);
+                until = seq.saturating_sub(1);
                 break;
             }
-            bytes = bytes.saturating_add(entry.size);
-            ops.push(entry.change.clone());
+            bytes = bytes.saturating_add(size);
+            ops.push(change);
         }
         for row in self.rows.values() {
             if let Some((seq, measured)) = row.load
@@ -344,6 +343,28 @@ impl Table {
         }
         let position = Position { epoch: self.epoch, seq: until };
         Delta::Page(Page { position, kind: PageKind::Delta { from_seq: from.seq }, ops })
+    }
+
+    /// Logged changes and newest signals after `seq`, by number, each with its size.
+    fn changes_after(&self, seq: u64) -> impl Iterator<Item = (u64, usize, AgentOp)> {
+        let mut signals: Vec<_> = self
+            .rows
+            .values()
+            .filter(|row| row.signals.0 > seq)
+            .map(|row| (row.signals.0, row.record.id, &row.signals.1))
+            .collect();
+        signals.sort_unstable_by_key(|(seq, ..)| *seq);
+        let mut signals = signals.into_iter().peekable();
+        let first = self.log.partition_point(|entry| entry.seq <= seq);
+        let mut logged = self.log.range(first..).peekable();
+        core::iter::from_fn(move || {
+            let next = logged.peek().map_or(u64::MAX, |entry| entry.seq);
+            if let Some((seq, id, signals)) = signals.next_if(|(seq, ..)| *seq < next) {
+                let change = AgentOp::Signals { id, signals: Arc::clone(signals) };
+                return Some((seq, change.size_hint(), change));
+            }
+            logged.next().map(|entry| (entry.seq, entry.size, entry.change.clone()))
+        })
     }
 
     /// Everything there is: models, then endpoint by endpoint, each followed by its load and its blocks.
@@ -362,10 +383,9 @@ impl Table {
             if let Some((_, measured)) = row.load {
                 all.push(Operation::Load(id, measured));
             }
-            if *row.signals != Signals::default() {
-                let signals = Arc::clone(&row.signals);
-                all.push(Operation::Told(AgentOp::Signals { id, signals }));
-            }
+            // Also if there are none: the reader may know some of earlier.
+            let signals = Arc::clone(&row.signals.1);
+            all.push(Operation::Told(AgentOp::Signals { id, signals }));
             all.extend(held.into_iter().flat_map(|held| held.operations(id)).map(Operation::Told));
         }
         all

@@ -12,6 +12,7 @@
 )]
 
 mod engine;
+mod engines;
 mod faults;
 mod hosts;
 mod http;

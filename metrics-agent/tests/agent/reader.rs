@@ -8,12 +8,14 @@ use std::sync::Arc;
 use warmroute_shared_state::block::Tier;
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
 use warmroute_shared_state::model::ModelRecord;
+use warmroute_shared_state::signals::Signals;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) record: EndpointRecord,
     pub(crate) load: Option<Load>,
+    pub(crate) signals: Arc<Signals>,
     /// Tokens by tier and hash.
     pub(crate) blocks: BTreeMap<(Tier, u64), u32>,
 }
@@ -97,11 +99,13 @@ impl Reader {
                 AgentOp::Endpoint(record) => {
                     let known = self.rows.get(&record.id);
                     let load = known.and_then(|row| row.load);
+                    let signals = known.map(|row| Arc::clone(&row.signals)).unwrap_or_default();
                     // A new generation voids what the endpoint held.
                     let same = |known: &&Row| known.record.generation == record.generation;
                     let blocks =
                         known.filter(same).map(|row| row.blocks.clone()).unwrap_or_default();
-                    self.rows.insert(record.id, Row { record: record.clone(), load, blocks });
+                    let record = record.clone();
+                    self.rows.insert(record.id, Row { record, load, signals, blocks });
                 }
                 AgentOp::Remove(id) => {
                     self.rows.remove(id).expect("a known endpoint is removed");
@@ -119,7 +123,11 @@ impl Reader {
                         row.blocks.remove(&(*tier, *hash));
                     });
                 }
-                AgentOp::Signals { .. } | AgentOp::Policy(_) => {}
+                AgentOp::Signals { id, signals } => {
+                    let row = self.rows.get_mut(id).expect("signals of a known endpoint");
+                    row.signals = Arc::clone(signals);
+                }
+                AgentOp::Policy(_) => {}
                 AgentOp::Model(model) => {
                     self.models.insert(model.name.clone(), Arc::clone(model));
                 }

@@ -28,6 +28,7 @@ fn load(waiting: f32, at: Instant) -> Measured {
 struct Mirror {
     position: Position,
     rows: BTreeMap<EndpointId, (EndpointRecord, Option<Load>)>,
+    signals: BTreeMap<EndpointId, Arc<Signals>>,
     blocks: BTreeMap<(EndpointId, Tier, u64), u32>,
     models: BTreeMap<String, Arc<ModelRecord>>,
 }
@@ -49,6 +50,7 @@ impl Mirror {
                 }
                 AgentOp::Remove(id) => {
                     assert!(self.rows.remove(id).is_some());
+                    self.signals.remove(id);
                     self.blocks.retain(|(of, ..), _| of != id);
                 }
                 AgentOp::Store { id, tier, blocks, .. } => {
@@ -66,7 +68,11 @@ impl Mirror {
                     self.models.insert(model.name.clone(), Arc::clone(model));
                 }
                 AgentOp::RemoveModel(name) => assert!(self.models.remove(name).is_some()),
-                AgentOp::Signals { .. } | AgentOp::Policy(_) => {}
+                AgentOp::Signals { id, signals } => {
+                    assert!(self.rows.contains_key(id));
+                    self.signals.insert(*id, Arc::clone(signals));
+                }
+                AgentOp::Policy(_) => {}
                 AgentOp::Load { id, load, .. } => {
                     self.rows.get_mut(id).expect("load of a known endpoint").1 = Some(*load);
                 }
@@ -79,6 +85,8 @@ impl Mirror {
         let rows = table.rows().map(|(r, m)| (r.id, (r, m.map(|m| m.load)))).collect();
         let mut all = Self { position: table.position(), rows, ..Self::default() };
         all.models = table.models.clone();
+        let told = table.rows.values().filter(|row| row.signals.0 > 0);
+        all.signals = told.map(|row| (row.record.id, Arc::clone(&row.signals.1))).collect();
         for (id, held) in &table.held {
             for operation in held.operations(*id) {
                 if let AgentOp::Store { id, tier, blocks, .. } = operation
@@ -124,6 +132,37 @@ fn a_delta_holds_changes_in_order_and_only_the_newest_load_of_each() {
     ];
     assert_eq!(page.ops, expected);
     assert_eq!(table.delta(table.position(), start), Delta::Nothing);
+}
+
+fn signals(value: f64) -> Arc<Signals> {
+    Arc::new(Signals { adapters: None, attributes: vec![("depth".into(), value)] })
+}
+
+#[test]
+fn only_the_newest_signals_are_told_and_they_fill_no_log() {
+    let now = Instant::now();
+    let mut table = Table::new(9);
+    table.put(record(1));
+    let from = table.position();
+    for n in 0..10_000 {
+        table.set_signals(EndpointId(1), &signals(n.into()));
+    }
+    table.put(record(2));
+    table.set_signals(EndpointId(7), &signals(1.0));
+    assert_eq!(table.log.len(), 2);
+    let page = page(table.delta(from, now));
+    let expected = [
+        AgentOp::Signals { id: EndpointId(1), signals: signals(9_999.0) },
+        AgentOp::Endpoint(record(2)),
+    ];
+    assert_eq!(page.ops, expected);
+    let seq = table.position().seq;
+    table.set_signals(EndpointId(1), &signals(9_999.0));
+    assert_eq!(table.position().seq, seq, "nothing new");
+    table.set_signals(EndpointId(1), &Arc::default());
+    assert!(!table.changed_since(seq), "they may wait like a load");
+    let told = Operation::Told(AgentOp::Signals { id: EndpointId(1), signals: Arc::default() });
+    assert!(table.everything().contains(&told), "that there are none any more");
 }
 
 #[test]
@@ -178,6 +217,8 @@ fn a_large_delta_is_cut_into_pages_that_end_where_a_snapshot_would() {
         large.labels = vec![("k".into(), "v".repeat(60_000))];
         table.put(large);
         table.set_load(EndpointId(n.into()), load(n.into(), now));
+        let attributes = (0..200).map(|key| (format!("{key:050}"), 1.0)).collect();
+        table.set_signals(EndpointId(n.into()), &Arc::new(Signals { adapters: None, attributes }));
     }
     let mut pages = 0;
     while let Delta::Page(page) = table.delta(mirror.position, now) {
@@ -250,7 +291,7 @@ fn a_new_period_or_generation_voids_what_was_held() {
 proptest::proptest! {
     #[test]
     fn a_reader_at_any_pace_ends_with_the_same_table(
-        steps in proptest::collection::vec((0u8..11, 0u16..5, 0u8..3), 0..160)
+        steps in proptest::collection::vec((0u8..12, 0u16..5, 0u8..3), 0..160)
     ) {
         let start = Instant::now();
         let mut table = Table::new(9);
@@ -287,6 +328,7 @@ proptest::proptest! {
                     known.push(table.resume(id, period, following));
                 },
                 9 => table.end(id),
+                10 => table.set_signals(id, &signals(value.into())),
                 _ => {
                     if let Delta::Page(page) = table.delta(mirror.position, now) {
                         mirror.apply(&Page::decode(&page.encode()).unwrap());

@@ -51,10 +51,10 @@ fn texts(raw: &RawValue, path: &'static str) -> Result<Vec<String>, ApiError> {
     }
     let blocks: Vec<Value> =
         serde_json::from_str(raw.get()).map_err(|_| wrong_type(path, "list"))?;
-    blocks.iter().map(|block| block_text(block, path)).collect()
+    blocks.iter().map(|block| block_text(block)).collect()
 }
 
-fn block_text(block: &Value, path: &'static str) -> Result<String, ApiError> {
+fn block_text(block: &Value) -> Result<String, ApiError> {
     let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
     match block.get("type").and_then(Value::as_str) {
         Some("text") => Ok(text("text")),
@@ -67,7 +67,7 @@ fn block_text(block: &Value, path: &'static str) -> Result<String, ApiError> {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(Value::Array(blocks)) => {
                 let texts: Result<Vec<_>, _> =
-                    blocks.iter().map(|block| block_text(block, path)).collect();
+                    blocks.iter().map(|block| block_text(block)).collect();
                 Ok(texts?.join("\n"))
             }
             _ => Ok(String::new()),
