@@ -4,7 +4,7 @@ use crate::config::error::Issue;
 use crate::config::{Configuration, watch};
 use crate::fleet::{Fleet, Settings, Shared};
 use crate::ledger::{self, Ledger};
-use crate::publish::eds::Hosts;
+use crate::publish::discovery::Discovery;
 use crate::serve::{Server, connections};
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
@@ -74,11 +74,11 @@ pub async fn run(
         .map_err(|issues| AppError::Configuration { issues })?;
     let shared = Arc::new(Shared::new(epoch()));
     // Now, and not with the first steps of the fleet: an Envoy that is started next needs them.
-    let hosts = hosts(&options.fleet.pool, &first);
-    shared.publisher.set_hosts(hosts.clone());
+    let discovery = Discovery::of(&first, &options.fleet.pool);
+    shared.publisher.set_discovery(discovery.clone());
     if let Some(folder) = &options.fleet.eds_dir {
         std::fs::create_dir_all(folder)
-            .and_then(|()| hosts.write(folder))
+            .and_then(|()| discovery.write(folder, None))
             .map_err(|source| AppError::Hosts { folder: folder.clone(), source })?;
     }
 
@@ -125,12 +125,6 @@ pub async fn run(
     let _ = tokio::join!(fleet, watcher);
     info!("stopped");
     Ok(())
-}
-
-fn hosts(pool: &str, configuration: &Configuration) -> Hosts {
-    let mut addresses: Vec<_> = configuration.endpoints.iter().map(|spec| spec.address).collect();
-    addresses.sort_unstable();
-    Hosts { cluster: pool.to_owned(), addresses }
 }
 
 /// A number that no other run has: the time of the start, and some randomness.

@@ -81,6 +81,7 @@ impl Entry {
             }),
             "generation": health.map(|h| format!("{:016x}", h.generation())),
             "labels": self.spec.labels,
+            "pools": self.spec.pools,
         })
     }
 }

@@ -4,6 +4,7 @@ use crate::app::Options;
 use crate::config::watch::LOOK_EVERY;
 use crate::ledger::command::UsageArgs;
 use crate::ledger::{self, place};
+use crate::publish::clusters;
 use crate::scrape::health::Limits;
 use crate::serve::connections;
 use crate::{fleet, scrape};
@@ -46,15 +47,17 @@ pub struct RunArgs {
     /// a file by renaming a new one over it: half a list can look like a shorter one.
     #[arg(long, value_name = "FILE-or-FOLDER")]
     pub config: PathBuf,
-    /// Address to serve on: /v1/stream, /v1/endpoints, /v3/discovery:endpoints, /metrics,
+    /// Address to serve on: /v1/stream, /v1/endpoints, /v3/discovery:endpoints, :clusters, /metrics,
     /// /healthz, /readyz and a page at /.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7080")]
     pub listen: SocketAddr,
-    /// Folder for POOL.json, the hosts of Envoy's cluster (EDS by file). Written whole before
-    /// anything is served. Leave out if Envoy asks over HTTP (REST xDS).
+    /// Folder for POOL.json, the hosts of Envoy's cluster (EDS by file), and clusters.json, the
+    /// clusters of several InferencePools (CDS by file), each with hosts in a NAMESPACE.NAME.json.
+    /// Envoy must see it by the same path. Written whole before anything is served. Leave out if
+    /// Envoy asks over HTTP (REST xDS).
     #[arg(long, value_name = "FOLDER")]
     pub eds_dir: Option<PathBuf>,
-    /// Name of Envoy's cluster.
+    /// Name of Envoy's cluster of all endpoints: that of the only InferencePool, too.
     #[arg(long, default_value = "default", value_parser = pool)]
     pub pool: String,
     /// Shortest time between two scrapes of an endpoint, at least 50ms. It grows to 20 times what
@@ -115,7 +118,8 @@ impl RunArgs {
             ledger,
             fleet: fleet::Settings {
                 pool: self.pool,
-                eds_dir: self.eds_dir,
+                // Envoy reads it in a file, from wherever it was started.
+                eds_dir: self.eds_dir.map(|folder| std::path::absolute(&folder).unwrap_or(folder)),
                 settle: self.eds_settle,
                 linger: self.eds_linger,
                 scrape: scrape::Settings {
@@ -159,10 +163,11 @@ fn timeout(text: &str) -> Result<Duration, String> {
 /// A name that can be a file's and a cluster's.
 fn pool(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if !text.is_empty() && text.len() <= 128 && text.chars().all(fine) && !text.starts_with('.') {
+    let reserved = text.starts_with('.') || format!("{text}.json") == clusters::FILE;
+    if !text.is_empty() && text.len() <= 128 && text.chars().all(fine) && !reserved {
         Ok(text.to_owned())
     } else {
-        Err("use letters, digits, `-`, `_` and `.`".to_owned())
+        Err("use letters, digits, `-`, `_` and `.`, but not `clusters`".to_owned())
     }
 }
 
@@ -203,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_pool_is_a_plain_file_name() {
-        for bad in ["", "../x", "a/b", ".hidden", "a b"] {
+        for bad in ["", "../x", "a/b", ".hidden", "a b", "clusters"] {
             assert!(pool(bad).is_err(), "{bad}");
         }
         assert!(pool("llama-70b.v1").is_ok());

@@ -7,9 +7,11 @@ use crate::config::watch::Verdict;
 use crate::kv_events::supervisor::KvEvents;
 use crate::metrics::Metrics;
 use crate::publish::Publisher;
+use crate::publish::clusters;
+use crate::publish::discovery::Discovery;
 use crate::publish::eds::Hosts;
 use crate::publish::membership::{Membership, Step};
-use crate::scrape::plan::{ScrapePlan, ScrapePlans};
+use crate::scrape::plan::ScrapePlan;
 use crate::scrape::{self, Report};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -102,7 +104,10 @@ pub struct Fleet {
     settings: Settings,
     shared: Arc<Shared>,
     membership: Membership,
-    plans: ScrapePlans,
+    /// In force.
+    configuration: Configuration,
+    /// What Envoy was given last.
+    written: Option<Discovery>,
     scrapers: HashMap<EndpointId, Scraper>,
     reports: mpsc::Receiver<Report>,
     report_to: mpsc::Sender<Report>,
@@ -119,8 +124,17 @@ impl Fleet {
         let membership = Membership::new(settings.settle, settings.linger);
         shared.board.set_pools(vec![settings.pool.clone()]);
         let kv_events = KvEvents::start(Arc::clone(&shared))?;
-        let (plans, scrapers) = (ScrapePlans::default(), HashMap::new());
-        Ok(Self { settings, shared, membership, plans, scrapers, reports, report_to, kv_events })
+        Ok(Self {
+            settings,
+            shared,
+            membership,
+            configuration: Configuration::default(),
+            written: None,
+            scrapers: HashMap::new(),
+            reports,
+            report_to,
+            kv_events,
+        })
     }
 
     /// Runs with `first` in force, then with whatever `verdicts` brings, until dropped.
@@ -160,13 +174,26 @@ impl Fleet {
                 let now = Instant::now();
                 self.shared.config_loaded(now);
                 self.kv_events.configure(&configuration);
-                let steps = self.membership.configure(&configuration.endpoints, now);
+                self.configuration = configuration;
+                self.follow_plans();
+                let clusters = clusters::of(&self.configuration, &self.settings.pool);
+                self.membership.configure_policy(clusters, now);
+                let steps = self.membership.configure(&self.configuration.endpoints, now);
                 self.play(steps).await;
             }
             Err(issues) => {
                 for issue in &issues {
                     error!(issue = %issue, "configuration refused, the last good one stays");
                 }
+            }
+        }
+    }
+
+    /// Plans may be others although endpoints are the same.
+    fn follow_plans(&self) {
+        for spec in &self.configuration.endpoints {
+            if let Some(scraper) = self.scrapers.get(&spec.id()) {
+                scraper.follow(&self.configuration.scrape_plan(spec));
             }
         }
     }
@@ -210,7 +237,7 @@ impl Fleet {
                 Step::WriteHosts => self.write_hosts().await,
                 Step::Scrape(spec) => {
                     let (id, address) = (spec.id(), spec.address);
-                    let (plan, plans) = watch::channel(self.plans.of(&spec.labels));
+                    let (plan, plans) = watch::channel(self.configuration.scrape_plan(&spec));
                     let entry = Entry { spec, health: None, announced: false };
                     self.shared.board.lock().insert(id, entry);
                     let (settings, reports) = (self.settings.scrape, self.report_to.clone());
@@ -220,9 +247,6 @@ impl Fleet {
                 }
                 Step::Relabel(spec) => {
                     let id = spec.id();
-                    if let Some(scraper) = self.scrapers.get(&id) {
-                        scraper.follow(&self.plans.of(&spec.labels));
-                    }
                     if let Some(entry) = self.shared.board.lock().get_mut(&id) {
                         entry.spec = spec;
                     }
@@ -234,12 +258,25 @@ impl Fleet {
                     }
                     self.tell(id);
                 }
+                Step::TellPolicy => self.tell_policy(),
             }
         }
         if self.membership.complete() && !self.shared.publisher.is_ready() {
             self.shared.publisher.set_ready();
             info!(endpoints = self.scrapers.len(), "first full table");
         }
+    }
+
+    fn tell_policy(&self) {
+        let policy = self.configuration.policy(&self.settings.pool);
+        let mut pools: Vec<String> = policy.pools.iter().map(|pool| pool.name.clone()).collect();
+        if pools.is_empty() {
+            pools.push(self.settings.pool.clone());
+        }
+        self.shared.board.set_pools(pools);
+        let json = policy.to_json();
+        self.shared.publisher.update(|table| table.set_policy(&json));
+        info!(pools = policy.pools.len(), routes = policy.routing.rules.len(), "policy told");
     }
 
     /// Puts an announced endpoint on the stream as it is now.
@@ -278,16 +315,30 @@ impl Fleet {
         }
     }
 
+    fn discovery(&self) -> Discovery {
+        let hosts = |cluster: &str, addresses| Hosts { cluster: cluster.to_owned(), addresses };
+        let all = hosts(&self.settings.pool, self.membership.hosts().collect());
+        let pools = self.membership.clusters().map(|cluster| {
+            let addresses = self.membership.hosts_in(&cluster.pool).collect();
+            (cluster.clone(), hosts(&cluster.name, addresses))
+        });
+        Discovery { all, pools: pools.collect() }
+    }
+
     async fn write_hosts(&mut self) {
-        let addresses = self.membership.hosts().collect();
-        let hosts = Hosts { cluster: self.settings.pool.clone(), addresses };
-        self.shared.publisher.set_hosts(hosts.clone());
+        let discovery = self.discovery();
+        self.shared.publisher.set_discovery(discovery.clone());
         let written = match self.settings.eds_dir.clone() {
             None => Ok(()),
-            Some(folder) => tokio::task::spawn_blocking(move || hosts.write(&folder))
-                .await
-                .unwrap_or_else(|error| Err(std::io::Error::other(error))),
+            Some(folder) => {
+                let (now, before) = (discovery.clone(), self.written.take());
+                tokio::task::spawn_blocking(move || now.write(&folder, before.as_ref()))
+                    .await
+                    .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+            }
         };
+        // After a failure nobody knows which files are there: all are written.
+        self.written = written.is_ok().then_some(discovery);
         self.shared.metrics.hosts_written(written.is_ok());
         match written {
             Ok(()) => self.membership.hosts_written(Instant::now()),

@@ -1,5 +1,5 @@
-//! The pool's hosts in the form that Envoy loads: a `DiscoveryResponse` with one
-//! `ClusterLoadAssignment`, as JSON, in a file that Envoy watches or as the answer of REST xDS.
+//! Hosts of a cluster in the form that Envoy loads: a `DiscoveryResponse` of
+//! `ClusterLoadAssignment`s, as JSON, in a file that Envoy watches or as the answer of REST xDS.
 //!
 //! Endpoints that are out stay in: Envoy's cluster says who exists, the stream who may be picked.
 //! Format: <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/endpoint/v3/endpoint.proto>.
@@ -32,14 +32,6 @@ impl Hosts {
         format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
     }
 
-    /// The response for a subscriber to `names`; no names stand for all.
-    #[must_use]
-    pub fn response(&self, names: &[String]) -> Value {
-        let asked = names.is_empty() || names.contains(&self.cluster);
-        let resources = if asked { vec![self.assignment()] } else { Vec::new() };
-        json!({ "version_info": self.version(), "type_url": TYPE_URL, "resources": resources })
-    }
-
     fn assignment(&self) -> Value {
         let hosts: Vec<Value> = self
             .addresses
@@ -56,20 +48,38 @@ impl Hosts {
         })
     }
 
-    /// Replaces the cluster's file in `folder` as a whole. Envoy watches for the rename.
+    /// Replaces the cluster's file in `folder` as a whole.
     ///
     /// # Errors
     /// Those of the file system; the old file then stays as it was.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
-        let path = file(folder, &self.cluster);
-        let temporary = folder.join(format!(".{}.json.new", self.cluster));
-        let mut text = serde_json::to_vec_pretty(&self.response(&[]))?;
-        text.push(b'\n');
-        let mut out = std::fs::File::create(&temporary)?;
-        out.write_all(&text)?;
-        out.sync_all()?;
-        std::fs::rename(&temporary, &path)
+        replace(folder, &format!("{}.json", self.cluster), &response([self]))
     }
+}
+
+/// The response with the hosts of these clusters.
+#[must_use]
+pub fn response<'a>(hosts: impl IntoIterator<Item = &'a Hosts>) -> Value {
+    let (mut versions, mut resources) = (Vec::new(), Vec::new());
+    for hosts in hosts {
+        versions.push(hosts.version());
+        resources.push(hosts.assignment());
+    }
+    json!({ "version_info": versions.join("-"), "type_url": TYPE_URL, "resources": resources })
+}
+
+/// Replaces a file in `folder` as a whole. Envoy watches for the rename.
+///
+/// # Errors
+/// Those of the file system; the old file then stays as it was.
+pub(super) fn replace(folder: &Path, name: &str, response: &Value) -> io::Result<()> {
+    let temporary = folder.join(format!(".{name}.new"));
+    let mut text = serde_json::to_vec_pretty(response)?;
+    text.push(b'\n');
+    let mut out = std::fs::File::create(&temporary)?;
+    out.write_all(&text)?;
+    out.sync_all()?;
+    std::fs::rename(&temporary, folder.join(name))
 }
 
 /// The file of a cluster.
@@ -89,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_response_is_what_envoy_expects() {
-        let response = hosts(&["10.0.0.1:8000", "[fd00::1]:8001"]).response(&[]);
+        let response = response([&hosts(&["10.0.0.1:8000", "[fd00::1]:8001"])]);
         let host = |address: &str, port: u16| json!({"endpoint": {"address": {"socket_address": {"address": address, "port_value": port}}}});
         let expected = json!([{
             "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -97,16 +107,6 @@ mod tests {
             "endpoints": [{"lb_endpoints": [host("10.0.0.1", 8000), host("fd00::1", 8001)]}],
         }]);
         assert_eq!(response["resources"], expected);
-    }
-
-    #[test]
-    fn a_subscriber_gets_what_it_asked_for() {
-        let pool = hosts(&["10.0.0.1:8000"]);
-        let count = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-            pool.response(&names)["resources"].as_array().unwrap().len()
-        };
-        assert_eq!((count(&[]), count(&["pool"]), count(&["other"])), (1, 1, 0));
     }
 
     #[test]

@@ -4,10 +4,14 @@
 //! first and announced on the stream once Envoy had time to load it; a removed one leaves the
 //! stream first and Envoy's cluster when nobody can have picked it any more. Where all endpoints
 //! are replaced at once, the old ones stay on the stream until one of the new is there, for a
-//! moment at most: requests that come in between would find nobody. Pure: time comes in, steps go
-//! out.
+//! moment at most: requests that come in between would find nobody. The same holds for the clusters of pools and the
+//! policy that names them, and for an endpoint that changes pools. Pure: time comes in, steps go out.
 
+mod given;
+
+use super::clusters::Cluster;
 use crate::config::file_discovery::EndpointSpec;
+use given::Given;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -25,15 +29,24 @@ pub enum Step {
     WriteHosts,
     /// Begin to scrape it.
     Scrape(EndpointSpec),
-    /// Its labels changed.
+    /// Its labels or pools changed.
     Relabel(EndpointSpec),
+    /// Tell the policy that came with the last configuration.
+    TellPolicy,
     /// Tell it on the stream.
     Announce(EndpointId),
 }
 
+/// An address in the cluster of a pool; an empty name stands for the cluster of all.
+type Host = (SocketAddr, String);
+
 #[derive(Debug)]
 struct Member {
     spec: EndpointSpec,
+    /// Labels or pools changed, which is not told yet.
+    changed: bool,
+    /// The pools that were told.
+    told_pools: Vec<String>,
     /// It answered once or was found out.
     known: bool,
     announced: bool,
@@ -41,34 +54,67 @@ struct Member {
     leaves: Option<Instant>,
 }
 
-#[derive(Debug, Default)]
-struct Host {
-    /// When Envoy was given it.
-    written: Option<Instant>,
-    /// When it leaves Envoy's cluster.
-    leaves: Option<Instant>,
+impl Member {
+    fn new(spec: EndpointSpec) -> Self {
+        let told_pools = spec.pools.clone();
+        Self { spec, changed: false, told_pools, known: false, announced: false, leaves: None }
+    }
+
+    /// Hosts that Envoy must have before its change is told.
+    fn new_hosts(&self) -> Vec<Host> {
+        let pools = self.spec.pools.iter().filter(|pool| !self.told_pools.contains(pool));
+        pools.map(|pool| (self.spec.address, pool.clone())).collect()
+    }
 }
 
-/// The endpoints of a pool and the hosts of its cluster.
+/// The endpoints, and the hosts and clusters that Envoy is given.
 #[derive(Debug)]
 pub struct Membership {
     settle: Duration,
     linger: Duration,
     members: BTreeMap<EndpointId, Member>,
-    hosts: BTreeMap<SocketAddr, Host>,
-    /// When the host list is to be written, if it changed since the last write.
+    hosts: Given<Host>,
+    /// Clusters of pools by their names, as they are and as they were last wanted.
+    clusters: Given<String>,
+    cluster_specs: BTreeMap<String, Cluster>,
+    wanted_clusters: BTreeSet<String>,
+    policy_told: bool,
+    /// When the lists are to be written, if they changed since the last write.
     write_at: Option<Instant>,
     /// Kept, not computed when asked: it is asked for after every scrape.
     next_due: Option<Instant>,
 }
 
 impl Membership {
-    /// An empty pool. `settle`: how long Envoy has to load a new host. `linger`: how long a removed
-    /// one stays in its cluster.
+    /// Nobody. `settle`: how long Envoy has to load what is new. `linger`: how long it keeps what was removed.
     #[must_use]
     pub fn new(settle: Duration, linger: Duration) -> Self {
-        let (members, hosts) = (BTreeMap::new(), BTreeMap::new());
-        Self { settle, linger, members, hosts, write_at: None, next_due: None }
+        Self {
+            settle,
+            linger,
+            members: BTreeMap::new(),
+            hosts: Given::default(),
+            clusters: Given::default(),
+            cluster_specs: BTreeMap::new(),
+            wanted_clusters: BTreeSet::new(),
+            policy_told: true,
+            write_at: None,
+            next_due: None,
+        }
+    }
+
+    /// There is another policy, which names these clusters beside that of all. [`configure`](Self::configure) is to
+    /// be called next.
+    pub fn configure_policy(&mut self, clusters: Vec<Cluster>, now: Instant) {
+        self.policy_told = false;
+        self.wanted_clusters = clusters.iter().map(|cluster| cluster.name.clone()).collect();
+        for cluster in clusters {
+            self.clusters.want(&cluster.name);
+            let known = self.cluster_specs.insert(cluster.name.clone(), cluster.clone());
+            if known.as_ref() != Some(&cluster) {
+                self.write_at = Some(now);
+            }
+        }
     }
 
     /// Makes `specs` the endpoints of the pool.
@@ -91,24 +137,22 @@ impl Membership {
         let mut steps = Vec::new();
         self.withdraw(now, &mut steps);
         for (id, spec) in wanted {
-            let host = self.hosts.entry(spec.address).or_insert_with(|| {
-                self.write_at = Some(now);
-                Host::default()
-            });
-            host.leaves = None;
+            for host in hosts_of(spec) {
+                if self.hosts.want(&host) {
+                    self.write_at = Some(now);
+                }
+            }
             match self.members.get_mut(&id) {
                 Some(member) => {
                     member.leaves = None;
                     if member.spec != *spec {
                         member.spec = spec.clone();
-                        steps.push(Step::Relabel(spec.clone()));
+                        member.changed = true;
                     }
                 }
                 None => {
-                    let spec = spec.clone();
                     steps.push(Step::Scrape(spec.clone()));
-                    let member = Member { spec, known: false, announced: false, leaves: None };
-                    self.members.insert(id, member);
+                    self.members.insert(id, Member::new(spec.clone()));
                 }
             }
         }
@@ -118,17 +162,18 @@ impl Membership {
 
     /// Takes members off whose time has come; their hosts linger.
     fn withdraw(&mut self, now: Instant, steps: &mut Vec<Step>) {
-        let leaves = later(now, self.linger);
+        let mut gone = BTreeSet::new();
         self.members.retain(|id, member| {
             let stays = member.leaves.is_none_or(|at| at > now);
             if !stays {
                 steps.push(Step::Withdraw(*id));
-                if let Some(host) = self.hosts.get_mut(&member.spec.address) {
-                    host.leaves = Some(leaves);
-                }
+                gone.insert(member.spec.address);
             }
             stays
         });
+        if !gone.is_empty() {
+            self.hosts.leave(later(now, self.linger), |(address, _)| gone.contains(address));
+        }
     }
 
     /// The endpoint answered for the first time, or was found out.
@@ -144,21 +189,32 @@ impl Membership {
 
     /// What is to be done by now.
     pub fn due(&mut self, now: Instant) -> Vec<Step> {
-        let before = self.hosts.len();
-        self.hosts.retain(|_, host| host.leaves.is_none_or(|leaves| leaves > now));
-        if self.hosts.len() < before {
+        if self.hosts.expire(now) {
+            self.write_at = Some(now);
+        }
+        if self.clusters.expire(now) {
+            let clusters = &self.clusters;
+            self.cluster_specs.retain(|name, _| clusters.keys().any(|known| known == name));
             self.write_at = Some(now);
         }
         let mut steps = Vec::new();
         if self.write_at.is_some_and(|at| at <= now) {
             steps.push(Step::WriteHosts);
         }
+        self.tell_changes(now, &mut steps);
         for (id, member) in &mut self.members {
             let settled = settled_at(&self.hosts, member, self.settle);
             if !member.announced && settled.is_some_and(|at| at <= now) {
                 member.announced = true;
                 steps.push(Step::Announce(*id));
             }
+        }
+        // After the endpoints: a pool that requests are sent to should have some.
+        if !self.policy_told && self.policy_settled(now) {
+            self.policy_told = true;
+            steps.push(Step::TellPolicy);
+            let wanted = &self.wanted_clusters;
+            self.clusters.leave(later(now, self.linger), |name| !wanted.contains(name));
         }
         if self.members.values().any(|member| member.announced && member.leaves.is_none()) {
             for member in self.members.values_mut() {
@@ -170,6 +226,30 @@ impl Membership {
         steps
     }
 
+    /// Tells changed members whose new pools' clusters have them; the hosts of pools that they left linger.
+    fn tell_changes(&mut self, now: Instant, steps: &mut Vec<Step>) {
+        let leaves = later(now, self.linger);
+        for member in self.members.values_mut().filter(|member| member.changed) {
+            let new = member.new_hosts();
+            let settled = self.hosts.settled_at(&new, self.settle);
+            if new.is_empty() || settled.is_some_and(|at| at <= now) {
+                member.changed = false;
+                member.told_pools.clone_from(&member.spec.pools);
+                steps.push(Step::Relabel(member.spec.clone()));
+                let spec = &member.spec;
+                self.hosts.leave(leaves, |(address, pool)| {
+                    *address == spec.address && !pool.is_empty() && !spec.pools.contains(pool)
+                });
+            }
+        }
+    }
+
+    /// Whether Envoy has all clusters that the policy names, if it names any.
+    fn policy_settled(&self, now: Instant) -> bool {
+        let settled = self.clusters.settled_at(&self.wanted_clusters, self.settle);
+        self.wanted_clusters.is_empty() || settled.is_some_and(|at| at <= now)
+    }
+
     /// When [`Self::due`] has something to do next.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
@@ -177,19 +257,24 @@ impl Membership {
     }
 
     fn reschedule(&mut self) {
-        let leaves = self.hosts.values().filter_map(|host| host.leaves);
+        let leave = [self.hosts.next_leave(), self.clusters.next_leave()];
         let members_leave = self.members.values().filter_map(|member| member.leaves);
         let waiting = self.members.values().filter(|member| !member.announced);
-        let settled = waiting.filter_map(|member| settled_at(&self.hosts, member, self.settle));
-        self.next_due = leaves.chain(members_leave).chain(settled).chain(self.write_at).min();
+        let announced = waiting.filter_map(|member| settled_at(&self.hosts, member, self.settle));
+        let changed = self.members.values().filter(|member| member.changed);
+        let told =
+            changed.filter_map(|member| self.hosts.settled_at(&member.new_hosts(), self.settle));
+        let policy = self.clusters.settled_at(&self.wanted_clusters, self.settle);
+        let policy = policy.filter(|_| !self.policy_told);
+        let single = leave.into_iter().flatten().chain(policy).chain(self.write_at);
+        self.next_due = single.chain(members_leave).chain(announced).chain(told).min();
     }
 
-    /// The hosts were given to Envoy.
+    /// Hosts and clusters were given to Envoy.
     pub fn hosts_written(&mut self, now: Instant) {
         self.write_at = None;
-        for host in self.hosts.values_mut() {
-            host.written = host.written.or(Some(now));
-        }
+        self.hosts.written(now);
+        self.clusters.written(now);
         self.reschedule();
     }
 
@@ -199,15 +284,25 @@ impl Membership {
         self.reschedule();
     }
 
-    /// Hosts of Envoy's cluster, sorted.
+    /// Hosts of Envoy's cluster of all, sorted.
     pub fn hosts(&self) -> impl Iterator<Item = SocketAddr> {
-        self.hosts.keys().copied()
+        self.hosts_in("")
     }
 
-    /// Whether every endpoint is on the stream.
+    /// Hosts of a pool's cluster, sorted.
+    pub fn hosts_in<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = SocketAddr> + 'a {
+        self.hosts.keys().filter(move |(_, within)| within == pool).map(|(address, _)| *address)
+    }
+
+    /// Clusters of pools, sorted by name.
+    pub fn clusters(&self) -> impl Iterator<Item = &Cluster> {
+        self.cluster_specs.values()
+    }
+
+    /// Whether every endpoint and the policy are on the stream.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.members.values().all(|member| member.announced)
+        self.policy_told && self.members.values().all(|member| member.announced)
     }
 }
 
@@ -215,14 +310,15 @@ fn later(now: Instant, by: Duration) -> Instant {
     now.checked_add(by).unwrap_or(now)
 }
 
+fn hosts_of(spec: &EndpointSpec) -> impl Iterator<Item = Host> {
+    let pools = std::iter::once("").chain(spec.pools.iter().map(String::as_str));
+    pools.map(|pool| (spec.address, pool.to_owned()))
+}
+
 /// When a known member may be announced.
-fn settled_at(
-    hosts: &BTreeMap<SocketAddr, Host>,
-    member: &Member,
-    settle: Duration,
-) -> Option<Instant> {
-    let written = hosts.get(&member.spec.address)?.written?;
-    if member.known { written.checked_add(settle) } else { None }
+fn settled_at(hosts: &Given<Host>, member: &Member, settle: Duration) -> Option<Instant> {
+    let wanted: Vec<Host> = hosts_of(&member.spec).collect();
+    member.known.then(|| hosts.settled_at(&wanted, settle)).flatten()
 }
 
 #[cfg(test)]

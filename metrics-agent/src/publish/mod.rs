@@ -1,16 +1,18 @@
-//! What the agent tells Envoy: the stream's table, and the hosts of the cluster.
+//! What the agent tells Envoy: the stream's table, hosts and clusters.
 //!
 //! [`table`], [`held`] and [`snapshot`] are the stream, [`membership`] the order in which endpoints come and
-//! go, [`eds`] the cluster's hosts. [`Publisher`] is what the servers read and the fleet writes.
+//! go, [`discovery`] Envoy's clusters and their hosts. [`Publisher`] is what the servers read and the fleet writes.
 
 mod block_list;
+pub mod clusters;
+pub mod discovery;
 pub mod eds;
 pub mod held;
 pub mod membership;
 pub mod snapshot;
 pub mod table;
 
-use eds::Hosts;
+use discovery::Discovery;
 use snapshot::Snapshots;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,7 +50,7 @@ struct State {
     ready: bool,
     table: Table,
     snapshots: Snapshots,
-    hosts: Hosts,
+    discovery: Discovery,
 }
 
 /// The published state, shared by the fleet and the servers.
@@ -63,7 +65,7 @@ impl Publisher {
     #[must_use]
     pub fn new(epoch: u64) -> Self {
         let (table, snapshots) = (Table::new(epoch), Snapshots::default());
-        let state = State { ready: false, table, snapshots, hosts: Hosts::default() };
+        let state = State { ready: false, table, snapshots, discovery: Discovery::default() };
         let (news, changes) = (watch::Sender::new(0), watch::Sender::new(0));
         Self { state: Mutex::new(state), news, changes }
     }
@@ -91,15 +93,15 @@ impl Publisher {
         self.lock().ready
     }
 
-    /// Sets the hosts of the cluster.
-    pub fn set_hosts(&self, hosts: Hosts) {
-        self.lock().hosts = hosts;
+    /// Sets what Envoy discovers.
+    pub fn set_discovery(&self, discovery: Discovery) {
+        self.lock().discovery = discovery;
     }
 
-    /// The hosts of the cluster.
+    /// What Envoy discovers.
     #[must_use]
-    pub fn hosts(&self) -> Hosts {
-        self.lock().hosts.clone()
+    pub fn discovery(&self) -> Discovery {
+        self.lock().discovery.clone()
     }
 
     /// Position of the table.

@@ -33,11 +33,7 @@ pub struct Server {
 impl Server {
     /// A server over what the fleet keeps current.
     #[must_use]
-    pub fn new(
-        shared: Arc<Shared>,
-        ledger: Arc<Ledger>,
-        stopping: watch::Receiver<bool>,
-    ) -> Self {
+    pub fn new(shared: Arc<Shared>, ledger: Arc<Ledger>, stopping: watch::Receiver<bool>) -> Self {
         Self { shared, ledger, stopping }
     }
 
@@ -50,6 +46,7 @@ impl Server {
             .route("/v1/usage", get(usage::usage))
             .route("/v1/stream", get(stream::poll))
             .route("/v3/discovery:endpoints", post(xds::endpoints))
+            .route("/v3/discovery:clusters", post(xds::clusters))
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
@@ -78,9 +75,10 @@ async fn metrics(State(server): State<Server>) -> Response {
     };
     let counted = server.ledger.counted();
     // The end mark is the second part's.
-    let text = counted.metrics.encode(&counted.tally).and_then(|records| {
-        Ok(records + &shared.metrics.encode(&moment)?)
-    });
+    let text = counted
+        .metrics
+        .encode(&counted.tally)
+        .and_then(|records| Ok(records + &shared.metrics.encode(&moment)?));
     match text {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -168,6 +168,81 @@ fn a_failed_write_is_tried_again_and_nothing_is_announced_before() {
     assert_eq!(pool.due(t + RETRY + SETTLE), [Step::Announce(a.id())]);
 }
 
+fn in_pools(name: &str, port: u16, pools: &[&str]) -> EndpointSpec {
+    let pools = pools.iter().map(|&pool| pool.to_owned()).collect();
+    EndpointSpec { pools, ..spec(name, port) }
+}
+
+fn cluster(name: &str, h2c: bool) -> Cluster {
+    Cluster { name: name.into(), pool: name.into(), h2c }
+}
+
+fn ports_in(members: &Membership, pool: &str) -> Vec<u16> {
+    members.hosts_in(pool).map(|host| host.port()).collect()
+}
+
+#[test]
+fn an_endpoint_that_changes_pools_goes_to_the_new_cluster_first_and_leaves_the_old_one_last() {
+    let t = Instant::now();
+    let old = in_pools("a", 1, &["p"]);
+    let mut members = announced(std::slice::from_ref(&old), t);
+    let new = in_pools("a", 1, &["q"]);
+    let now = t + SETTLE;
+    assert_eq!(members.configure(std::slice::from_ref(&new), now), [Step::WriteHosts]);
+    assert_eq!((ports_in(&members, "p"), ports_in(&members, "q")), (vec![1], vec![1]));
+    members.hosts_written(now);
+    assert_eq!(members.next_due(), Some(now + SETTLE));
+    assert_eq!(members.due(now + SETTLE - Duration::from_millis(1)), []);
+    assert_eq!(members.due(now + SETTLE), [Step::Relabel(new)]);
+    assert_eq!(members.next_due(), Some(now + SETTLE + LINGER));
+    assert_eq!(members.due(now + SETTLE + LINGER), [Step::WriteHosts]);
+    assert_eq!((ports_in(&members, "p"), ports_in(&members, "q")), (vec![], vec![1]));
+    assert_eq!(ports(&members), [1]);
+}
+
+#[test]
+fn a_policy_without_clusters_of_its_own_is_told_at_once() {
+    let t = Instant::now();
+    let mut members = Membership::new(SETTLE, LINGER);
+    members.configure_policy(Vec::new(), t);
+    assert!(!members.complete());
+    assert_eq!(members.configure(&[], t), [Step::TellPolicy]);
+    assert!(members.complete());
+    assert_eq!(members.next_due(), None);
+}
+
+#[test]
+fn a_policy_waits_for_its_clusters_and_what_it_names_no_more_leaves_later() {
+    let t = Instant::now();
+    let mut members = Membership::new(SETTLE, LINGER);
+    members.configure_policy(vec![cluster("p", false), cluster("q", false)], t);
+    assert_eq!(members.configure(&[], t), [Step::WriteHosts]);
+    members.hosts_written(t);
+    assert_eq!(members.next_due(), Some(t + SETTLE));
+    assert!(!members.complete());
+    assert_eq!(members.due(t + SETTLE), [Step::TellPolicy]);
+    assert!(members.complete());
+
+    let now = t + SETTLE;
+    let names = |members: &Membership| -> Vec<String> {
+        members.clusters().map(|cluster| cluster.name.clone()).collect()
+    };
+    members.configure_policy(vec![cluster("p", false)], now);
+    assert_eq!(members.configure(&[], now), [Step::TellPolicy]);
+    assert_eq!(names(&members), ["p", "q"]);
+    assert_eq!(members.due(now + LINGER), [Step::WriteHosts]);
+    assert_eq!(names(&members), ["p"]);
+    members.hosts_written(now + LINGER);
+
+    members.configure_policy(vec![cluster("p", true)], now + LINGER);
+    let steps = members.configure(&[], now + LINGER);
+    assert_eq!(
+        steps,
+        [Step::WriteHosts, Step::TellPolicy],
+        "the cluster that is there changes in place"
+    );
+}
+
 proptest::proptest! {
     #[test]
     fn flapping_converges_to_the_configured_set(
@@ -185,7 +260,7 @@ proptest::proptest! {
                     Step::Withdraw(id) => { on.remove(&id); }
                     Step::WriteHosts => pool.hosts_written(now),
                     Step::Scrape(spec) => queue.extend(pool.known(spec.id(), now)),
-                    Step::Relabel(_) => {}
+                    Step::Relabel(_) | Step::TellPolicy => {}
                     Step::Announce(id) => assert!(on.insert(id), "announced twice"),
                 }
             }
