@@ -1,7 +1,8 @@
 //! A worker's announcement replaces all that is known of it.
 
 use super::member::Announcement;
-use super::{Dispatcher, Held, reserved};
+use super::requests::reserved;
+use super::{Dispatcher, Held};
 use crate::flow_control::protocol::{DropReason, HeldTicket, Request, TicketId, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -28,7 +29,7 @@ impl Dispatcher {
         let held: BTreeSet<u64> = said.held.iter().map(|ticket| ticket.number).collect();
         let parked: BTreeSet<u64> = said.parked.iter().map(|ticket| ticket.number).collect();
         // It has given these up when it was asked.
-        self.gates.values_mut().for_each(|gate| gate.unlease_all(incarnation));
+        self.end_leases(incarnation);
         let early = self.early.keys().filter(|id| id.incarnation == incarnation);
         for id in early.copied().collect::<Vec<_>>() {
             if let Some((request, true)) = self.early.remove(&id) {
@@ -67,6 +68,7 @@ impl Dispatcher {
             self.budgets.release(&request.budgets);
             self.statistics.dropped(&request, DropReason::Cancelled);
         }
+        self.accept_early(now_ms);
         let pools: Vec<_> = self.gates.keys().copied().collect();
         pools.into_iter().for_each(|pool| self.dispatch(pool, now_ms));
     }

@@ -82,6 +82,11 @@ impl Member {
         self.heard_ms = self.heard_ms.saturating_add(ms);
     }
 
+    /// The clock was set back: no moment before lies in the future.
+    pub(super) fn not_heard_after(&mut self, now_ms: u64) {
+        self.heard_ms = self.heard_ms.min(now_ms);
+    }
+
     pub(super) fn is_silent(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.heard_ms) >= SILENCE_MS
     }

@@ -3,20 +3,26 @@
 
 mod announcement;
 mod band;
+mod budget_leases;
 mod gate;
 mod in_flight;
+mod leases;
 mod member;
 mod reclamation;
 mod reports;
+mod requests;
 pub mod statistics;
+mod views;
 
 pub use in_flight::places_matter;
+pub use views::{PoolView, QueueLength};
 
 use crate::flow_control::policy::saturation::EndpointLoad;
 use crate::flow_control::protocol::{
-    DropReason, Order, PoolKey, Refused, Request, TicketId, ToWorker, Usage,
+    DropReason, Order, PoolKey, Request, TicketId, ToWorker, Usage,
 };
-use crate::quota::{Ask, Buckets, Kind};
+use crate::quota::Buckets;
+use budget_leases::BudgetLeases;
 use gate::{Gate, Held, Step};
 use member::Member;
 use statistics::Statistics;
@@ -52,36 +58,6 @@ pub struct PoolControl {
     pub objectives: Vec<i32>,
 }
 
-/// How a pool stands.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PoolView {
-    /// Which.
-    pub pool: PoolKey,
-    /// 1 and above: full.
-    pub saturation: f64,
-    /// Requests in flight.
-    pub in_flight: u64,
-    /// Their tokens.
-    pub in_flight_tokens: u64,
-    /// Requests that wait.
-    pub waiting: u64,
-    /// Endpoints whose metrics are missing or too old for the detector.
-    pub stale_endpoints: usize,
-}
-
-/// Requests of a flow that wait.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueLength {
-    /// Pool.
-    pub pool: PoolKey,
-    /// Priority.
-    pub priority: i32,
-    /// Fairness ID.
-    pub flow: String,
-    /// How many.
-    pub requests: usize,
-}
-
 /// The dispatcher of one epoch.
 #[derive(Debug)]
 pub struct Dispatcher {
@@ -95,7 +71,9 @@ pub struct Dispatcher {
     gates: BTreeMap<PoolKey, Gate>,
     members: BTreeMap<u64, Member>,
     budgets: Buckets,
-    /// Requests that came before it was open, and whether their budgets are taken.
+    budget_leases: BudgetLeases,
+    /// Requests that came before it was open, or for budgets that are on their way back from a lease; and whether their
+    /// budgets are taken.
     early: BTreeMap<TicketId, (Rc<Request>, bool)>,
     statistics: Statistics,
     outbox: Vec<ToWorker>,
@@ -116,6 +94,7 @@ impl Dispatcher {
             gates: BTreeMap::new(),
             members: BTreeMap::new(),
             budgets: Buckets::default(),
+            budget_leases: BudgetLeases::default(),
             early: BTreeMap::new(),
             statistics: Statistics::default(),
             outbox: Vec::new(),
@@ -181,6 +160,10 @@ impl Dispatcher {
         if stood_still > STALL_MS {
             self.members.values_mut().for_each(|member| member.forgive(stood_still));
         }
+        if now_ms < self.ticked_ms {
+            // The clock was set back.
+            self.members.values_mut().for_each(|member| member.not_heard_after(now_ms));
+        }
         self.ticked_ms = now_ms;
         let silent = |(id, member): (&u64, &Member)| member.is_silent(now_ms).then_some(*id);
         let gone: Vec<u64> = self.members.iter().filter_map(silent).collect();
@@ -220,160 +203,11 @@ impl Dispatcher {
         &mut self.budgets
     }
 
-    /// How the pools stand.
-    pub fn pools(&self, now_ms: u64) -> impl Iterator<Item = PoolView> {
-        self.gates.iter().map(move |(pool, gate)| PoolView {
-            pool: *pool,
-            saturation: gate.saturation(now_ms),
-            in_flight: gate.in_flight().requests,
-            in_flight_tokens: gate.in_flight().tokens,
-            waiting: gate.waiting(),
-            stale_endpoints: gate.stale_endpoints(now_ms),
-        })
-    }
-
-    /// Who waits where.
-    pub fn queue_lengths(&self) -> impl Iterator<Item = QueueLength> {
-        self.gates.iter().flat_map(|(pool, gate)| {
-            gate.bands().flat_map(move |(priority, band)| {
-                band.queue_lengths().map(move |(flow, requests)| QueueLength {
-                    pool: *pool,
-                    priority,
-                    flow: flow.to_owned(),
-                    requests,
-                })
-            })
-        })
-    }
-
     fn send(&mut self, incarnation: u64, order: Order) {
         if let Some(member) = self.members.get_mut(&incarnation) {
             let sequence = member.next_sequence();
             self.outbox.push(ToWorker { epoch: self.epoch, incarnation, sequence, order });
         }
-    }
-
-    /// A request that is known to its worker as waiting: budgets first, then its pool's queue.
-    fn accept(&mut self, id: TicketId, request: &Rc<Request>, reserved: bool, now_ms: u64) {
-        if self.opening_until_ms.is_some() {
-            self.early.insert(id, (Rc::clone(request), reserved));
-            return;
-        }
-        if !reserved && let Err(refusal) = self.budgets.take_all(&request.budgets, now_ms) {
-            self.statistics.dropped(request, DropReason::Budget);
-            let refused = Refused::Budget(refusal);
-            self.send(id.incarnation, Order::Refuse { number: id.number, refused });
-            return;
-        }
-        let Some(gate) = self.gates.get_mut(&request.pool) else {
-            self.grant(id, request, now_ms);
-            return;
-        };
-        gate.push(id, Rc::clone(request));
-        if let Some(member) = self.members.get_mut(&id.incarnation) {
-            member.waiting.insert(id.number, Rc::clone(request));
-        }
-        self.dispatch(request.pool, now_ms);
-        if !self.is_waiting(id) {
-            self.offer_lease(request.pool, id.incarnation, now_ms);
-            return;
-        }
-        let overflow = self.gates.get(&request.pool).and_then(|gate| gate.overflow(request));
-        if let Some(reason) = overflow {
-            self.withdraw(id, reason);
-            let refused = Refused::Queue { reason, retry_after_ms: RETRY_AFTER_MS };
-            self.send(id.incarnation, Order::Refuse { number: id.number, refused });
-            return;
-        }
-        if !reserved && !request.budgets.is_empty() {
-            let levels = self.budgets.levels(&request.budgets, now_ms);
-            self.send(id.incarnation, Order::Waits { number: id.number, levels });
-        }
-        self.recall_leases(request.pool);
-    }
-
-    fn is_waiting(&self, id: TicketId) -> bool {
-        self.members
-            .get(&id.incarnation)
-            .is_some_and(|member| member.waiting.contains_key(&id.number))
-    }
-
-    /// All that may go in this pool now.
-    fn dispatch(&mut self, pool: PoolKey, now_ms: u64) {
-        while self.opening_until_ms.is_none()
-            && let Some(gate) = self.gates.get_mut(&pool)
-        {
-            match gate.step(now_ms) {
-                Step::Dispatch(id, request) => self.grant(id, &request, now_ms),
-                Step::Evict(victims) => victims.into_iter().for_each(|id| self.evict(id)),
-                Step::Rest => return,
-            }
-        }
-    }
-
-    fn evict(&mut self, id: TicketId) {
-        let held = self.members.get(&id.incarnation).and_then(|m| m.held.get(&id.number));
-        if let Some(held) = held {
-            self.statistics.dropped(&held.request, DropReason::Evicted);
-            self.send(id.incarnation, Order::Evict { number: id.number });
-        }
-    }
-
-    fn grant(&mut self, id: TicketId, request: &Rc<Request>, now_ms: u64) {
-        let Some(member) = self.members.get_mut(&id.incarnation) else { return };
-        member.waiting.remove(&id.number);
-        let held =
-            Held { request: Rc::clone(request), endpoints: Vec::new(), dispatched_ms: now_ms };
-        if let Some(gate) = self.gates.get_mut(&request.pool) {
-            gate.start(id, &held);
-        }
-        member.held.insert(id.number, held);
-        self.statistics.dispatched(request, now_ms.saturating_sub(request.since_ms));
-        let levels = self.budgets.levels(&request.budgets, now_ms);
-        self.send(id.incarnation, Order::Grant { number: id.number, levels });
-    }
-
-    /// A request in flight is over. `charged` as in [`Report::Release`](crate::flow_control::protocol::Report::Release).
-    fn finish(&mut self, id: TicketId, usage: Usage, charged: Option<u64>, now_ms: u64) {
-        let member = self.members.get_mut(&id.incarnation);
-        let Some(held) = member.and_then(|member| member.held.remove(&id.number)) else { return };
-        self.settle(&held.request.budgets, charged, now_ms);
-        self.statistics.served(&held.request, usage);
-        if let Some(gate) = self.gates.get_mut(&held.request.pool) {
-            gate.finish(id, &held, usage, now_ms);
-            self.dispatch(held.request.pool, now_ms);
-        }
-    }
-
-    fn settle(&mut self, budgets: &[Ask], charged: Option<u64>, now_ms: u64) {
-        match charged {
-            Some(tokens) => self.budgets.settle(budgets, tokens, now_ms),
-            None => self.budgets.release(budgets),
-        }
-    }
-
-    /// A request that waits goes nowhere.
-    fn withdraw(&mut self, id: TicketId, reason: DropReason) {
-        let Some(member) = self.members.get_mut(&id.incarnation) else { return };
-        let waiting = member.waiting.remove(&id.number);
-        let request = if let Some(request) = waiting {
-            if let Some(gate) = self.gates.get_mut(&request.pool) {
-                gate.remove(id, &request);
-            }
-            request
-        } else if let Some(request) = member.suspended.remove(&id.number) {
-            request
-        } else {
-            // Whose budgets are not taken, nothing is given back for.
-            let Some((request, reserved)) = self.early.remove(&id) else { return };
-            if !reserved {
-                self.statistics.dropped(&request, reason);
-                return;
-            }
-            request
-        };
-        self.budgets.release(&request.budgets);
-        self.statistics.dropped(&request, reason);
     }
 
     /// A worker is gone: what it held is free again, what waited goes nowhere. Its requests may have been computed:
@@ -386,9 +220,11 @@ impl Dispatcher {
         let held: Vec<(TicketId, u64, u64)> = member
             .held
             .iter()
-            .map(|(number, held)| (id(number), held.request.tokens, reserved(&held.request)))
+            .map(|(number, held)| {
+                (id(number), held.request.tokens, requests::reserved(&held.request))
+            })
             .collect();
-        self.gates.values_mut().for_each(|gate| gate.unlease_all(incarnation));
+        self.end_leases(incarnation);
         let early: Vec<TicketId> =
             self.early.keys().filter(|id| id.incarnation == incarnation).copied().collect();
         for id in waiting.into_iter().chain(early) {
@@ -400,6 +236,7 @@ impl Dispatcher {
         }
         self.members.remove(&incarnation);
         self.open_if_due(now_ms);
+        self.accept_early(now_ms);
     }
 
     /// Asks a worker for all that it has. Until it answers, nothing of it is let go: a grant on its way and its
@@ -428,38 +265,6 @@ impl Dispatcher {
             return;
         }
         self.opening_until_ms = None;
-        let mut early: Vec<_> = std::mem::take(&mut self.early).into_iter().collect();
-        early.sort_by_key(|(id, (request, _))| (request.since_ms, *id));
-        for (id, (request, reserved)) in early {
-            self.accept(id, &request, reserved, now_ms);
-        }
+        self.accept_early(now_ms);
     }
-
-    fn offer_lease(&mut self, pool: PoolKey, incarnation: u64, now_ms: u64) {
-        let workers = self.members.len() as u64;
-        let asked = self.members.get(&incarnation).is_none_or(Member::is_asked);
-        let Some(gate) = self.gates.get_mut(&pool) else { return };
-        if asked || self.opening_until_ms.is_some() {
-            return;
-        }
-        if let Some((slots, tokens)) = gate.lease(incarnation, workers, now_ms) {
-            let until_ms = now_ms.saturating_add(LEASE_MS);
-            self.send(incarnation, Order::Lease { pool, slots, tokens, until_ms });
-        }
-    }
-
-    /// Somebody waits: what others were leased is wanted back.
-    fn recall_leases(&mut self, pool: PoolKey) {
-        let Some(gate) = self.gates.get_mut(&pool) else { return };
-        for incarnation in gate.recall() {
-            self.send(incarnation, Order::Recall { pools: vec![pool] });
-        }
-    }
-}
-
-/// Tokens that a request took of its tenant's budgets.
-fn reserved(request: &Request) -> u64 {
-    let of = |kind| request.budgets.iter().find(|ask| ask.bucket.kind() == kind);
-    let ask = of(Kind::Tokens).or_else(|| of(Kind::InflightTokens));
-    ask.map_or(0, |ask| ask.amount)
 }

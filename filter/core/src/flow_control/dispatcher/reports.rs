@@ -1,8 +1,8 @@
 //! What workers tell.
 
-use super::member::{Announcement, Member};
-use super::{Dispatcher, Held, LEASE_MS};
-use crate::flow_control::protocol::{FromWorker, Order, PoolKey, Report, Request, TicketId, Usage};
+use super::member::Announcement;
+use super::{Dispatcher, Held};
+use crate::flow_control::protocol::{FromWorker, Report, Request, TicketId, Usage};
 use std::rc::Rc;
 
 impl Dispatcher {
@@ -41,7 +41,9 @@ impl Dispatcher {
                 // It may have been let go in the meantime.
                 self.finish(id(number), Usage::default(), None, now_ms);
             }
-            Report::Return { pools } => self.on_return(incarnation, &pools, now_ms),
+            Report::Return { pools, budgets } => {
+                self.on_return(incarnation, &pools, &budgets, now_ms);
+            }
             Report::Heartbeat { received } => self.on_heartbeat(incarnation, received, now_ms),
             Report::Announce { nonce, last, held, parked, levels } => {
                 let part = Announcement { held, parked, levels };
@@ -52,7 +54,7 @@ impl Dispatcher {
                 if let Some(announcement) = whole {
                     self.on_announcement(incarnation, announcement, now_ms);
                     self.open_if_due(now_ms);
-                    self.offer_leases(incarnation, now_ms);
+                    self.offer_all_slots(incarnation, now_ms);
                 }
             }
         }
@@ -77,7 +79,10 @@ impl Dispatcher {
         }
         member.held.insert(id.number, held);
         self.statistics.dispatched(&request, 0);
-        self.offer_lease(request.pool, id.incarnation, now_ms);
+        self.budget_leases.take_back(id.incarnation, &request.budgets);
+        self.accept_early(now_ms);
+        self.offer_slots(request.pool, id.incarnation, now_ms);
+        self.offer_budgets(id.incarnation, &request.budgets, now_ms);
     }
 
     fn on_placed(&mut self, id: TicketId, endpoints: Vec<super::EndpointId>) {
@@ -89,40 +94,12 @@ impl Dispatcher {
         held.endpoints = endpoints;
     }
 
-    fn on_return(&mut self, incarnation: u64, pools: &[(PoolKey, u32, u64)], now_ms: u64) {
-        for (pool, slots, tokens) in pools {
-            if let Some(gate) = self.gates.get_mut(pool) {
-                gate.unlease(incarnation, u64::from(*slots), *tokens);
-                self.dispatch(*pool, now_ms);
-            }
-        }
-    }
-
     fn on_heartbeat(&mut self, incarnation: u64, received: u64, now_ms: u64) {
         let Some(member) = self.members.get_mut(&incarnation) else { return };
         if member.has_received(received) && !member.is_asked() {
             self.ask(incarnation, now_ms);
             return;
         }
-        self.offer_leases(incarnation, now_ms);
-    }
-
-    /// Leases for a worker that has none or little left of them, and more time for those that it has.
-    fn offer_leases(&mut self, incarnation: u64, now_ms: u64) {
-        if self.members.get(&incarnation).is_none_or(Member::is_asked) {
-            return;
-        }
-        let renewed: Vec<PoolKey> = self
-            .gates
-            .iter()
-            .filter(|(_, gate)| gate.renews(incarnation, now_ms))
-            .map(|(pool, _)| *pool)
-            .collect();
-        for pool in renewed {
-            let until_ms = now_ms.saturating_add(LEASE_MS);
-            self.send(incarnation, Order::Lease { pool, slots: 0, tokens: 0, until_ms });
-        }
-        let pools: Vec<PoolKey> = self.gates.keys().copied().collect();
-        pools.into_iter().for_each(|pool| self.offer_lease(pool, incarnation, now_ms));
+        self.offer_all_slots(incarnation, now_ms);
     }
 }

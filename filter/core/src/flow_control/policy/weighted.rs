@@ -69,6 +69,12 @@ impl Weighted {
 
     pub(super) fn charge(&mut self, flow: &FlowId, tokens: u64) {
         self.minimum = self.minimum();
+        if self.active.is_empty() {
+            // Nobody waits, so nobody is ahead of anybody: the minimum goes along.
+            let pass = self.passes.entry(FlowId::clone(flow)).or_insert(self.minimum);
+            *pass = (*pass).max(self.minimum);
+            self.minimum = *pass;
+        }
         self.move_by(flow, self.cost(flow, tokens));
     }
 
@@ -160,6 +166,19 @@ mod tests {
             assert_eq!(weighted.next(), Some(a.clone()));
             let debt = weighted.passes[&b] - weighted.passes[&a];
             assert!(debt.abs_diff(weighted.cost("b", 900)) < weighted.cost("b", 1).unsigned_abs());
+        }
+
+        fn what_was_used_while_nobody_waited_is_not_owed() {
+            let mut weighted = three_to_one();
+            let (a, b) = (flow("a"), flow("b"));
+            for _ in 0..1000 {
+                weighted.charge(&a, 1000);
+            }
+            weighted.charge(&b, 10);
+            weighted.set_active(&a, true);
+            weighted.set_active(&b, true);
+            let ahead = weighted.passes[&a] - weighted.passes[&b];
+            assert!(ahead.unsigned_abs() <= weighted.cost("a", 1000).unsigned_abs(), "{ahead}");
         }
 
         fn only_what_is_owed_is_remembered() {

@@ -3,9 +3,13 @@
 //! Every message names the dispatcher's epoch and the worker's incarnation and has a number, one more than the one
 //! before it on its way: a gap is answered by a new announcement.
 
+mod codec;
 mod drop_reason;
 mod message;
 mod request;
+
+#[cfg(test)]
+mod tests;
 
 pub use drop_reason::DropReason;
 pub use message::{

@@ -6,6 +6,12 @@ use warmroute_shared_state::wire::{Reader, WireError, Writer};
 /// Bytes of a fairness ID at most; longer ones are cut.
 pub const MAX_FLOW_BYTES: usize = 256;
 
+/// Tokens of a request at most, far beyond any engine's context.
+const MAX_TOKENS: u64 = 1 << 26;
+
+/// Bytes of a body at most.
+const MAX_BYTES: u64 = 1 << 40;
+
 /// A pool with flow control: the same through policy changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct PoolKey(pub u64);
@@ -45,6 +51,12 @@ impl Usage {
     pub fn tokens(self) -> u64 {
         self.prompt.saturating_add(self.completion)
     }
+
+    /// No more than a request can use: what an engine counts wrongly must not lock a flow out for ever.
+    #[must_use]
+    pub fn plausible(self) -> Self {
+        Self { prompt: self.prompt.min(MAX_TOKENS), completion: self.completion.min(MAX_TOKENS) }
+    }
 }
 
 /// A request as the dispatcher knows it.
@@ -71,10 +83,19 @@ pub struct Request {
 }
 
 impl Request {
+    /// Within the bounds that sums and messages need, whatever a client said.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.flow.truncate(self.flow.floor_char_boundary(MAX_FLOW_BYTES));
+        self.tokens = self.tokens.min(MAX_TOKENS);
+        self.bytes = self.bytes.min(MAX_BYTES);
+        self
+    }
+
     pub(super) fn write(&self, w: &mut Writer) {
         w.u64(self.pool.0);
         w.u32(self.priority.cast_unsigned());
-        w.string(self.flow.get(..self.flow.floor_char_boundary(MAX_FLOW_BYTES)).unwrap_or(""));
+        w.string(&self.flow);
         for value in [self.tokens, self.bytes, self.since_ms, self.deadline_ms, self.slo_ms] {
             w.u64(value);
         }
@@ -82,7 +103,7 @@ impl Request {
     }
 
     pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Self {
+        let request = Self {
             pool: PoolKey(r.u64()?),
             priority: r.u32()?.cast_signed(),
             flow: r.string()?.to_owned(),
@@ -92,7 +113,8 @@ impl Request {
             deadline_ms: r.u64()?,
             slo_ms: r.u64()?,
             budgets: Ask::read_all(r)?,
-        })
+        };
+        Ok(request.bounded())
     }
 }
 

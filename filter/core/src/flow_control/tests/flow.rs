@@ -197,6 +197,65 @@ crate::tests! {
         assert_eq!(fleet.held(), 5);
     }
 
+    fn while_a_tenant_has_plenty_its_requests_make_no_round_trip_and_no_limit_is_exceeded() {
+        let mut fleet = fifo(1000);
+        let asks = [
+            Ask { bucket: BucketId::new("t", "*", Kind::Concurrency), limit: 200, amount: 1 },
+            Ask { bucket: BucketId::new("t", "*", Kind::Tokens), limit: 1_000_000, amount: 100 },
+        ];
+        let with = || Request { budgets: asks.to_vec(), ..request("t", 0, 0) };
+        for n in 0..4 {
+            fleet.send(n, &format!("first{n}"), with());
+        }
+        fleet.take_fates();
+        for n in 0..8 {
+            let name = format!("next{n}");
+            fleet.send_with(n % 4, &name, with(), FOR_EVER);
+            assert_eq!(fleet.went(), [name.as_str()], "at once");
+            fleet.settle();
+        }
+        // All at once: what is lent to others is wanted back before anybody is refused.
+        for n in 0..300 {
+            fleet.send_with(n % 2, &format!("n{n}"), with(), FOR_EVER);
+        }
+        fleet.settle();
+        let fates = fleet.take_fates();
+        assert_eq!((fates.len(), refused(&fates), fleet.held()), (300, 112, 200));
+        let now_ms = fleet.now_ms;
+        let level = fleet.dispatcher().budgets().level(&asks[1], now_ms);
+        assert_eq!(level.remaining(), 1_000_000 - 200 * 100, "nothing is lent any more");
+    }
+
+    fn what_was_lent_and_not_used_comes_back() {
+        let mut fleet = fifo(1000);
+        let asks = rpm(6000);
+        let request = Request { budgets: asks.clone(), ..request("t", 0, 0) };
+        fleet.send(0, "a", request);
+        let now_ms = fleet.now_ms;
+        let left = fleet.dispatcher().budgets().level(&asks[0], now_ms).remaining();
+        assert_eq!(left, 6000 - 1 - 16);
+        fleet.pass(1000);
+        let now_ms = fleet.now_ms;
+        let left = fleet.dispatcher().budgets().level(&asks[0], now_ms).remaining();
+        assert_eq!(left, 6000, "all but the one that went, which a second gives back");
+    }
+
+    fn a_budget_is_shown_with_what_was_lent_to_the_worker_itself() {
+        let mut fleet = Fleet::new(1, control(1000, Fairness::GlobalStrict));
+        let ask = Ask { bucket: BucketId::new("t", "*", Kind::Tokens), limit: 60_000, amount: 1000 };
+        let remaining = |fleet: &Fleet| fleet.workers[0].1.levels(&[ask])[0].remaining();
+        let mut expected = 60_000;
+        for n in 0..20 {
+            let name = format!("n{n}");
+            fleet.send(0, &name, Request { budgets: vec![ask], ..request("t", 0, 0) });
+            assert_eq!(remaining(&fleet), expected - 1000, "reserved");
+            fleet.release_with(&name, Usage { prompt: 100, completion: 50 }, Some(150));
+            fleet.settle();
+            expected -= 150;
+            assert_eq!(remaining(&fleet), expected, "exactly what was used");
+        }
+    }
+
     fn budgets_without_flow_control_are_kept_as_well() {
         let mut fleet = fifo(1);
         let ask = Ask { bucket: BucketId::new("t", "*", Kind::Concurrency), limit: 2, amount: 1 };

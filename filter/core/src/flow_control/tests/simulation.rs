@@ -9,7 +9,7 @@ use warmroute_shared_state::policy::flow::Band;
 use warmroute_shared_state::policy::plugin::Fairness;
 
 /// Budgets: so many at once, so many a minute.
-const AT_ONCE: u64 = 5;
+const AT_ONCE: u64 = 64;
 const PER_MINUTE: u64 = 600;
 
 /// What may go wrong, each once in so many steps; 0 = never.

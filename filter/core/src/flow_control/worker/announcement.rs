@@ -8,6 +8,7 @@ impl Worker {
     /// Leases of before are void: whoever asks counts what is held, and no more.
     pub(super) fn announce(&mut self, nonce: u64) {
         self.leases.clear();
+        self.budgets.forget_lent();
         let held: Vec<HeldTicket> = self
             .held
             .iter()
@@ -27,7 +28,7 @@ impl Worker {
                 reserved: parked.reserved,
             })
             .collect();
-        let levels: Vec<(Level, u64)> = self.levels.values().copied().collect();
+        let levels: Vec<(Level, u64)> = self.budgets.all();
         let (mut held, mut parked, mut levels) = (&held[..], &parked[..], &levels[..]);
         loop {
             let part = Report::Announce {

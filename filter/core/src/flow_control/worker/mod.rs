@@ -1,12 +1,15 @@
 //! A worker's side: what waits and what is held in this VM, and what it tells the dispatcher. This is the truth.
 
 mod announcement;
+mod budgets;
+mod expiry;
 mod lease;
 
 use crate::flow_control::protocol::{
     DropReason, FromWorker, Order, PoolKey, Refused, Report, Request, ToWorker, Usage,
 };
-use crate::quota::{Ask, Bucket, BucketId, Level};
+use crate::quota::{Ask, Level};
+use budgets::Budgets;
 use lease::Lease;
 use std::collections::BTreeMap;
 use warmroute_shared_state::endpoint::EndpointId;
@@ -16,9 +19,6 @@ const HEARTBEAT_MS: u64 = 250;
 
 /// Requests that wait in one VM at most: what is beyond is refused at once.
 const MAX_PARKED: usize = 20_000;
-
-/// Budgets whose level is remembered; beyond, those heard of longest ago are forgotten.
-const MAX_LEVELS: usize = 20_000;
 
 /// When to try again if this VM is full.
 const RETRY_AFTER_MS: u64 = 1000;
@@ -38,7 +38,6 @@ struct Parked {
     context: u32,
     ttl: TimeToLive,
     reserved: bool,
-    levels: Vec<Level>,
 }
 
 #[derive(Debug)]
@@ -56,7 +55,7 @@ pub struct Ticket(u64);
 /// What becomes of a request at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// It may go: pick, splice, resume.
+    /// It may go: pick, splice, resume. [`Worker::levels`] tells of its budgets.
     Admitted(Ticket),
     /// It is paused until an [`Event`] names it.
     Parked(Ticket),
@@ -105,8 +104,7 @@ pub struct Worker {
     parked: BTreeMap<u64, Parked>,
     held: BTreeMap<u64, Held>,
     leases: BTreeMap<PoolKey, Lease>,
-    /// How budgets stood, and when.
-    levels: BTreeMap<BucketId, (Level, u64)>,
+    budgets: Budgets,
     /// Since when pools have no endpoint.
     empty_since_ms: BTreeMap<PoolKey, u64>,
     beat_ms: Option<u64>,
@@ -126,7 +124,7 @@ impl Worker {
             parked: BTreeMap::new(),
             held: BTreeMap::new(),
             leases: BTreeMap::new(),
-            levels: BTreeMap::new(),
+            budgets: Budgets::default(),
             empty_since_ms: BTreeMap::new(),
             beat_ms: None,
             outbox: Vec::new(),
@@ -142,6 +140,7 @@ impl Worker {
         ttl: TimeToLive,
         now_ms: u64,
     ) -> Admission {
+        let request = request.bounded();
         let number = self.next_number;
         self.next_number = self.next_number.wrapping_add(1);
         if self.take_lease(&request, now_ms) {
@@ -155,18 +154,23 @@ impl Worker {
             return Admission::Refused(Refused::Queue { reason, retry_after_ms });
         }
         self.say(Report::Acquire { number, request: request.clone() });
-        let parked = Parked { request, context, ttl, reserved: false, levels: Vec::new() };
+        let parked = Parked { request, context, ttl, reserved: false };
         self.parked.insert(number, parked);
         Admission::Parked(Ticket(number))
     }
 
-    /// Budgets have one owner, who is always asked; only slots are leased.
+    /// All that it needs, of what was leased; or nothing.
     fn take_lease(&mut self, request: &Request, now_ms: u64) -> bool {
-        request.budgets.is_empty()
-            && self
-                .leases
-                .get_mut(&request.pool)
-                .is_some_and(|lease| lease.take(request.tokens, now_ms))
+        let controlled = request.pool != PoolKey::NONE;
+        let budgets = self.budgets.has(&request.budgets, now_ms);
+        let mut lease = self.leases.get_mut(&request.pool);
+        let slot =
+            lease.as_mut().is_some_and(|lease| budgets && lease.take(request.tokens, now_ms));
+        let all = budgets && (slot || !controlled);
+        if all {
+            self.budgets.use_lent(&request.budgets);
+        }
+        all
     }
 
     /// It went to these endpoints. Only where
@@ -182,23 +186,8 @@ impl Worker {
     /// `charged` tokens for its tenant's budgets, `None` if it was never sent to an engine.
     pub fn release(&mut self, ticket: Ticket, usage: Usage, charged: Option<u64>, now_ms: u64) {
         let Some(held) = self.held.remove(&ticket.0) else { return };
-        for ask in &held.request.budgets {
-            self.correct_level(ask, charged, now_ms);
-        }
+        self.budgets.settled(&held.request.budgets, charged, now_ms);
         self.say(Report::Release { number: ticket.0, usage, charged });
-    }
-
-    /// Until the dispatcher tells more, what is known of the budget after a settlement.
-    fn correct_level(&mut self, ask: &Ask, charged: Option<u64>, now_ms: u64) {
-        let Some((level, at_ms)) = self.levels.get_mut(&ask.bucket) else { return };
-        let mut budgets = crate::quota::Buckets::default();
-        budgets.restore(level, *at_ms, now_ms);
-        match charged {
-            Some(tokens) => budgets.settle(&[*ask], tokens, now_ms),
-            None => budgets.release(&[*ask]),
-        }
-        *level = budgets.level(ask, now_ms);
-        *at_ms = now_ms;
     }
 
     /// The stream of a parked request is gone, or the filter answers it itself.
@@ -231,12 +220,11 @@ impl Worker {
             self.received = sequence;
         }
         match order {
-            Order::Grant { number, levels } => self.on_grant(number, levels, now_ms),
+            Order::Grant { number, levels } => self.on_grant(number, &levels, now_ms),
             Order::Waits { number, levels } => {
-                self.remember(&levels, now_ms);
+                self.budgets.heard(&levels, now_ms);
                 if let Some(parked) = self.parked.get_mut(&number) {
                     parked.reserved = true;
-                    parked.levels = levels;
                 }
                 Vec::new()
             }
@@ -253,22 +241,28 @@ impl Worker {
                 self.leases.entry(pool).or_default().add(slots, tokens, until_ms);
                 Vec::new()
             }
-            Order::Recall { pools } => {
+            Order::LeaseBudgets { lent, levels, until_ms } => {
+                self.budgets.lent(&lent, until_ms);
+                self.budgets.heard(&levels, now_ms);
+                Vec::new()
+            }
+            Order::Recall { pools, budgets } => {
                 let rest = |pool: PoolKey| {
                     let (slots, tokens) =
                         self.leases.remove(&pool).map(|lease| lease.rest()).unwrap_or_default();
                     (pool, slots, tokens)
                 };
                 let pools = pools.into_iter().map(rest).collect();
-                self.say(Report::Return { pools });
+                let budgets = self.budgets.take_lent(&budgets);
+                self.say(Report::Return { pools, budgets });
                 Vec::new()
             }
             Order::AnnounceRequest { .. } => Vec::new(),
         }
     }
 
-    fn on_grant(&mut self, number: u64, levels: Vec<Level>, now_ms: u64) -> Vec<Event> {
-        self.remember(&levels, now_ms);
+    fn on_grant(&mut self, number: u64, told: &[Level], now_ms: u64) -> Vec<Event> {
+        self.budgets.heard(told, now_ms);
         let Some(Parked { request, context, .. }) = self.parked.remove(&number) else {
             if !self.held.contains_key(&number) {
                 // Its stream is gone.
@@ -278,15 +272,10 @@ impl Worker {
             return Vec::new();
         };
         let waited_ms = now_ms.saturating_sub(request.since_ms);
+        let levels = self.budgets.levels(&request.budgets);
         let held = Held { request, context, endpoints: Vec::new(), dispatched_ms: now_ms };
         self.held.insert(number, held);
         vec![Event::Granted { context, ticket: Ticket(number), levels, waited_ms }]
-    }
-
-    fn remember(&mut self, levels: &[Level], now_ms: u64) {
-        for level in levels {
-            self.levels.insert(level.bucket, (*level, now_ms));
-        }
     }
 
     /// The regular work, at least every 100 ms or so: heartbeat, leases that are over, requests that waited for too
@@ -294,73 +283,24 @@ impl Worker {
     pub fn tick(&mut self, is_empty: impl Fn(PoolKey) -> bool, now_ms: u64) -> Vec<Event> {
         if self.beat_ms.is_none_or(|at_ms| now_ms.abs_diff(at_ms) >= HEARTBEAT_MS) {
             self.heartbeat(now_ms);
-            self.forget_levels(now_ms);
+            self.budgets.forget_full(now_ms);
         }
-        let over: Vec<_> = self.leases.extract_if(.., |_, lease| lease.is_over(now_ms)).collect();
-        if !over.is_empty() {
-            let rest = |(pool, lease): (PoolKey, Lease)| {
-                let (slots, tokens) = lease.rest();
-                (pool, slots, tokens)
-            };
-            self.say(Report::Return { pools: over.into_iter().map(rest).collect() });
+        let over = self.leases.extract_if(.., |_, lease| lease.is_over(now_ms));
+        let rest = |(pool, lease): (PoolKey, Lease)| {
+            let (slots, tokens) = lease.rest();
+            (pool, slots, tokens)
+        };
+        let pools: Vec<_> = over.map(rest).collect();
+        let budgets = self.budgets.take_over(now_ms);
+        if !pools.is_empty() || !budgets.is_empty() {
+            self.say(Report::Return { pools, budgets });
         }
         self.expire(is_empty, now_ms)
-    }
-
-    fn expire(&mut self, is_empty: impl Fn(PoolKey) -> bool, now_ms: u64) -> Vec<Event> {
-        let mut empty_since = BTreeMap::new();
-        for parked in self.parked.values() {
-            let pool = parked.request.pool;
-            if !empty_since.contains_key(&pool) && pool != PoolKey::NONE && is_empty(pool) {
-                let since = self.empty_since_ms.get(&pool).copied().unwrap_or(now_ms);
-                empty_since.insert(pool, since.min(now_ms));
-            }
-        }
-        self.empty_since_ms = empty_since;
-        let why = |parked: &Parked| {
-            let came = parked.request.since_ms;
-            let waited = |since: u64, ttl: u64| ttl > 0 && now_ms.saturating_sub(since) >= ttl;
-            match self.empty_since_ms.get(&parked.request.pool) {
-                Some(since) => waited(came.max(*since), parked.ttl.no_endpoint_ms)
-                    .then_some(DropReason::TtlNoEndpoints),
-                None => waited(came, parked.ttl.request_ms).then_some(DropReason::TtlExpired),
-            }
-        };
-        let expired: Vec<(u64, DropReason)> = self
-            .parked
-            .iter()
-            .filter_map(|(number, parked)| why(parked).map(|reason| (*number, reason)))
-            .collect();
-        let mut events = Vec::new();
-        for (number, reason) in expired {
-            if let Some(parked) = self.parked.get(&number) {
-                let refused = Refused::Queue { reason, retry_after_ms: RETRY_AFTER_MS };
-                events.push(Event::Refused { context: parked.context, refused });
-            }
-            self.cancel(Ticket(number), reason);
-        }
-        events
     }
 
     fn heartbeat(&mut self, now_ms: u64) {
         self.beat_ms = Some(now_ms);
         self.say(Report::Heartbeat { received: self.received });
-    }
-
-    /// What time has filled up again need not be remembered.
-    fn forget_levels(&mut self, now_ms: u64) {
-        self.levels.retain(|bucket, (level, at_ms)| {
-            let mut known = Bucket::with_balance(bucket.kind(), level.limit, level.balance, *at_ms);
-            known.advance(level.limit, now_ms);
-            bucket.kind().refills() && !known.is_full()
-        });
-        if self.levels.len() > MAX_LEVELS {
-            let mut times: Vec<u64> = self.levels.values().map(|(_, at_ms)| *at_ms).collect();
-            times.sort_unstable();
-            let surplus = self.levels.len().saturating_sub(MAX_LEVELS);
-            let oldest = times.get(surplus).copied().unwrap_or(0);
-            self.levels.retain(|_, (_, at_ms)| *at_ms >= oldest);
-        }
     }
 
     fn say(&mut self, report: Report) {
@@ -396,7 +336,6 @@ impl Worker {
     /// How a request's budgets stand, as far as this worker has heard.
     #[must_use]
     pub fn levels(&self, budgets: &[Ask]) -> Vec<Level> {
-        let of = |ask: &Ask| self.levels.get(&ask.bucket).map(|(level, _)| *level);
-        budgets.iter().filter_map(of).collect()
+        self.budgets.levels(budgets)
     }
 }
