@@ -51,7 +51,7 @@ fn texts(raw: &RawValue, path: &'static str) -> Result<Vec<String>, ApiError> {
     }
     let blocks: Vec<Value> =
         serde_json::from_str(raw.get()).map_err(|_| wrong_type(path, "list"))?;
-    blocks.iter().map(|block| block_text(block)).collect()
+    blocks.iter().map(block_text).collect()
 }
 
 fn block_text(block: &Value) -> Result<String, ApiError> {
@@ -67,7 +67,7 @@ fn block_text(block: &Value) -> Result<String, ApiError> {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(Value::Array(blocks)) => {
                 let texts: Result<Vec<_>, _> =
-                    blocks.iter().map(|block| block_text(block)).collect();
+                    blocks.iter().map(block_text).collect();
                 Ok(texts?.join("\n"))
             }
             _ => Ok(String::new()),
