@@ -66,8 +66,7 @@ fn block_text(block: &Value) -> Result<String, ApiError> {
         Some("tool_result") => match block.get("content") {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(Value::Array(blocks)) => {
-                let texts: Result<Vec<_>, _> =
-                    blocks.iter().map(block_text).collect();
+                let texts: Result<Vec<_>, _> = blocks.iter().map(block_text).collect();
                 Ok(texts?.join("\n"))
             }
             _ => Ok(String::new()),
