@@ -1,5 +1,5 @@
 //! The claims of a token, as Envoy's `jwt_authn` filter leaves them: JSON, or base64url of it where it forwards the
-//! payload in a header (`forward_payload_header`).
+//! payload in a header (`forward_payload_header`). For those in dynamic metadata see `properties`.
 
 use core::fmt;
 use serde_json::{Map, Value};
@@ -42,6 +42,10 @@ impl fmt::Display for ClaimsError {
 impl core::error::Error for ClaimsError {}
 
 impl Claims {
+    pub(super) fn new(claims: Map<String, Value>) -> Self {
+        Self(claims)
+    }
+
     /// Reads JSON.
     ///
     /// # Errors
@@ -50,7 +54,7 @@ impl Claims {
         if json.len() > MAX_BYTES {
             return Err(ClaimsError::TooLong);
         }
-        serde_json::from_slice(json).map(Self).map_err(|_| ClaimsError::NotAnObject)
+        serde_json::from_slice(json).map(Self::new).map_err(|_| ClaimsError::NotAnObject)
     }
 
     /// Reads what `forward_payload_header` holds.

@@ -86,6 +86,11 @@ impl TenantIndex {
         !self.by_claim.is_empty()
     }
 
+    /// The claims that may name a tenant, of tokens of this issuer: for [`Claims::from_properties`].
+    pub fn claim_names(&self, issuer: &str) -> impl Iterator<Item = &str> {
+        self.by_claim.get(issuer).into_iter().flat_map(|names| names.keys().map(String::as_str))
+    }
+
     /// The tenant of a request: by the key in `authorization`, else by that in `x-api-key`, else by the claims of its
     /// token; else the anonymous one, if there is any. `header` knows names in lower case; `claims` is asked only if
     /// they can say something.

@@ -9,6 +9,7 @@ mod api_key;
 mod claims;
 mod effects;
 mod index;
+mod properties;
 mod reply;
 
 #[cfg(test)]

@@ -109,6 +109,21 @@ crate::tests! {
         assert_eq!(identify(&tenants(), &[("x-api-key", b"k3")], Some(product)).unwrap().0, "b");
     }
 
+    fn claims_of_dynamic_metadata_name_a_tenant() {
+        let index = TenantIndex::new(&tenants());
+        let of = |issuer: &'static str, org: &'static str| {
+            let property = move |path: &[&str]| match path {
+                ["iss"] => Some(issuer.into()),
+                ["org"] => Some(org.into()),
+                _ => None,
+            };
+            let claims = Claims::from_properties(property, |issuer| index.claim_names(issuer).collect::<Vec<_>>());
+            index.identify(|_| None, || claims).map(|identity| identity.tenant)
+        };
+        assert_eq!((of("sso", "research"), of("other", "product")), (Ok(2), Ok(3)));
+        assert_eq!((of("sso", "nobody"), of("evil", "product")), (Err(Unknown::Wrong), Err(Unknown::Wrong)));
+    }
+
     fn claims_are_looked_for_only_if_a_tenant_has_one() {
         let index = TenantIndex::new(&[tenant("a", &["k"], None)]);
         assert!(!index.reads_claims());
