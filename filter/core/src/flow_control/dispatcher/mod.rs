@@ -28,7 +28,6 @@ use member::Member;
 use statistics::Statistics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::flow::FlowControl;
 
 /// A new dispatcher lets nobody go for so long, unless all workers have announced themselves before. A lease of the old

@@ -4,6 +4,7 @@ use super::member::Announcement;
 use super::{Dispatcher, Held};
 use crate::flow_control::protocol::{FromWorker, Report, Request, TicketId, Usage};
 use std::rc::Rc;
+use warmroute_shared_state::endpoint::EndpointId;
 
 impl Dispatcher {
     /// A message of a worker.
@@ -32,7 +33,9 @@ impl Dispatcher {
         match report {
             Report::Acquire { number, request } => self.on_acquire(id(number), request, now_ms),
             Report::Admitted { number, request } => self.on_admitted(id(number), request, now_ms),
-            Report::Placed { number, endpoints } => self.on_placed(id(number), endpoints),
+            Report::Placed { number, endpoints } => {
+                self.on_placed(id(number), endpoints, now_ms);
+            }
             Report::Release { number, usage, charged } => {
                 self.finish(id(number), usage, charged, now_ms);
             }
@@ -85,13 +88,16 @@ impl Dispatcher {
         self.offer_budgets(id.incarnation, &request.budgets, now_ms);
     }
 
-    fn on_placed(&mut self, id: TicketId, endpoints: Vec<super::EndpointId>) {
+    fn on_placed(&mut self, id: TicketId, endpoints: Vec<EndpointId>, now_ms: u64) {
         let member = self.members.get_mut(&id.incarnation);
         let Some(held) = member.and_then(|member| member.held.get_mut(&id.number)) else { return };
-        if let Some(gate) = self.gates.get_mut(&held.request.pool) {
+        let pool = held.request.pool;
+        if let Some(gate) = self.gates.get_mut(&pool) {
             gate.moved(held, &endpoints);
         }
         held.endpoints = endpoints;
+        // Until it was placed it counted everywhere.
+        self.dispatch(pool, now_ms);
     }
 
     fn on_heartbeat(&mut self, incarnation: u64, received: u64, now_ms: u64) {

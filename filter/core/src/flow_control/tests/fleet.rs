@@ -260,6 +260,13 @@ impl Fleet {
         Some((&mut worker.1, ticket))
     }
 
+    pub(super) fn place(&mut self, name: &str, endpoints: &[EndpointId]) {
+        let (owner, ticket) = self.tickets[name];
+        let worker = self.workers.iter_mut().find(|(incarnation, _)| *incarnation == owner);
+        worker.unwrap().1.placed(ticket, endpoints);
+        self.settle();
+    }
+
     pub(super) fn release_with(&mut self, name: &str, usage: Usage, charged: Option<u64>) {
         let now_ms = self.now_ms;
         if let Some((worker, ticket)) = self.owner(name) {

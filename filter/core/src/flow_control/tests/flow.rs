@@ -5,9 +5,7 @@ use crate::flow_control::protocol::{DropReason, PoolKey, Refused, Request, Usage
 use crate::flow_control::worker::{Event, TimeToLive};
 use crate::quota::{Ask, BucketId, Kind};
 use warmroute_shared_state::policy::flow::Band;
-use warmroute_shared_state::policy::plugin::{
-    Detector, Fairness, Ordering, UsageLimit, UtilizationDetector,
-};
+use warmroute_shared_state::policy::plugin::{Fairness, Ordering, UsageLimit};
 
 fn fifo(places: u64) -> Fleet {
     Fleet::new(4, control(places, Fairness::GlobalStrict))
@@ -319,30 +317,6 @@ crate::tests! {
         assert_eq!(went.len(), 200);
         went.iter().for_each(|name| fleet.release(name));
         assert_eq!((fleet.went().len(), fleet.held(), fleet.parked()), (200, 200, 400));
-    }
-
-    fn without_metrics_the_pool_neither_stands_still_nor_is_flooded() {
-        let mut config = control(1, Fairness::GlobalStrict);
-        config.detector = Detector::Utilization(UtilizationDetector::default());
-        let mut fleet = Fleet::new(4, config);
-        for n in 0..150 {
-            fleet.send(n % 4, &format!("n{n}"), request("x", 0, n as u64));
-        }
-        assert_eq!(fleet.went().len(), 100);
-        let now_ms = fleet.now_ms;
-        assert_eq!(fleet.dispatcher().pools(now_ms).next().unwrap().stale_endpoints, 1);
-        // Metrics come: they show an idle engine, and all requests that went since count as waiting there.
-        fleet.now_ms += 10;
-        fleet.endpoints[0].waiting = Some(0.0);
-        fleet.endpoints[0].kv_usage = Some(0.1);
-        fleet.endpoints[0].scraped_ms = Some(fleet.now_ms);
-        fleet.configure();
-        fleet.settle();
-        assert_eq!(fleet.went().len(), 5, "as many as may wait");
-        fleet.release("n0");
-        assert_eq!(fleet.went().len(), 0, "the metrics do not show it yet");
-        fleet.release("n104");
-        assert_eq!(fleet.went().len(), 1, "that one counted itself");
     }
 
     fn ten_thousand_queued_and_cancelled_leave_nothing_behind() {

@@ -1,6 +1,7 @@
 //! Workers and a dispatcher together, as an Envoy would run them.
 
 mod article;
+mod detectors;
 mod fleet;
 mod flow;
 mod recovery;
