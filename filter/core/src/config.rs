@@ -39,6 +39,13 @@ pub struct PluginConfig {
     /// them. Else they are dropped.
     #[serde(default, alias = "trustControlHeaders")]
     pub trust_control_headers: bool,
+    /// Header into which `jwt_authn` forwards a token's claims. Only if it does: clients could send it, else. Without
+    /// it the claims are looked for in that filter's metadata, under `jwt_payload`.
+    #[serde(default)]
+    pub jwt_payload_header: Option<String>,
+    /// Each finished request is told to the agent, for its ledger and its metrics.
+    #[serde(default = "default_true")]
+    pub usage_records: bool,
     /// Path that answers with the filter's own state as JSON; none by default.
     #[serde(default)]
     pub debug_path: Option<String>,
@@ -60,6 +67,10 @@ impl Default for IndexConfig {
     fn default() -> Self {
         Self { max_blocks: default_max_blocks() }
     }
+}
+
+fn default_true() -> bool {
+    true
 }
 
 fn default_agent_cluster() -> String {

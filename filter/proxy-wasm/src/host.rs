@@ -253,6 +253,12 @@ pub(crate) fn get(cluster: &str, path: &str, timeout: Duration) -> Option<u32> {
     hostcalls::dispatch_http_call(cluster, headers, None, vec![], timeout).ok()
 }
 
+/// The same with a body.
+pub(crate) fn post(cluster: &str, path: &str, body: &[u8], timeout: Duration) -> Option<u32> {
+    let headers = vec![(":method", "POST"), (":path", path), (":authority", cluster)];
+    hostcalls::dispatch_http_call(cluster, headers, Some(body), vec![], timeout).ok()
+}
+
 /// Bytes of memory that this VM takes; it never gives any back.
 pub(crate) fn memory_bytes() -> usize {
     const PAGE_BYTES: usize = 64 << 10;

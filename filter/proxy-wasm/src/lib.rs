@@ -8,6 +8,7 @@
 )]
 #![cfg_attr(not(feature = "fault-injection"), deny(clippy::panic))]
 
+mod edits;
 mod faults;
 mod host;
 mod metrics;
@@ -15,6 +16,7 @@ mod request_stats;
 mod root;
 mod runtime;
 mod stream;
+mod turns;
 mod warm_up;
 mod watchdog;
 

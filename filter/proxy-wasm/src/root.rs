@@ -3,13 +3,14 @@
 use crate::host::{self, HostStore};
 use crate::runtime::{self, Poll, Runtime};
 use crate::stream::Stream;
-use crate::{faults, warm_up};
+use crate::{faults, turns, warm_up};
 use core::time::Duration;
 use log::{error, info, warn};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType, MapType};
 use std::rc::Rc;
 use warmroute_core::config::PluginConfig;
+use warmroute_core::ledger::Token;
 use warmroute_core::vm::PageOutcome;
 
 /// Between two ticks of a VM that is not the applier: heartbeats and leases live from them.
@@ -23,6 +24,9 @@ const WAIT_MS: u64 = 5000;
 
 /// When a request to the agent is given up.
 const POLL_TIMEOUT: Duration = Duration::from_millis(8000);
+
+/// When a batch of records is given up, to be sent again.
+const RECORDS_TIMEOUT: Duration = Duration::from_millis(5000);
 
 /// First and longest pause after a failed request to the agent.
 const RETRY_MS: (u64, u64) = (100, 2000);
@@ -110,6 +114,27 @@ impl Root {
     }
 }
 
+impl Root {
+    /// Sends finished requests' records, if a batch is due.
+    fn send_records(&self, runtime: &mut Runtime, cluster: &str, now_ms: u64) {
+        let Some((batch, body)) = runtime.ledger.next_batch(now_ms) else { return };
+        match host::post(cluster, "/v1/records", &body, RECORDS_TIMEOUT) {
+            Some(call) => runtime.batch = Some((self.id, call, batch)),
+            None => runtime.ledger.failed(batch, now_ms),
+        }
+    }
+
+    fn on_records_answer(runtime: &mut Runtime, batch: Token, now_ms: u64) {
+        runtime.batch = None;
+        let status = host::header(MapType::HttpCallResponseHeaders, ":status");
+        if status.as_deref() == Some(b"200") {
+            runtime.ledger.acknowledged(batch);
+        } else {
+            runtime.ledger.failed(batch, now_ms);
+        }
+    }
+}
+
 impl Context for Root {
     fn on_http_call_response(
         &mut self,
@@ -120,6 +145,12 @@ impl Context for Root {
     ) {
         let now_ms = host::now_ms();
         runtime::with(|runtime| {
+            if let Some((root, call, batch)) = runtime.batch
+                && (root, call) == (self.id, token)
+            {
+                Self::on_records_answer(runtime, batch, now_ms);
+                return;
+            }
             if runtime.poll.as_ref().is_some_and(|poll| poll.token == token && poll.root == self.id)
             {
                 self.on_agent_answer(runtime, body_size, now_ms);
@@ -180,9 +211,13 @@ impl RootContext for Root {
             } else {
                 runtime.queue_root = None;
             }
+            runtime.consume_orders(self.id);
+            runtime.drain_orders(now_ms);
+            self.send_records(runtime, &config.agent_cluster, now_ms);
             applier
         });
         self.set_pace(applier.unwrap_or(false));
+        turns::deliver(self.id, None);
         // Last: it acts on other contexts.
         runtime::with(|runtime| runtime.watchdog.check(now_ms));
     }
@@ -193,7 +228,9 @@ impl RootContext for Root {
             if runtime.vm.is_applier() {
                 runtime.drain_queue(now_ms);
             }
+            runtime.drain_orders(now_ms);
         });
+        turns::deliver(self.id, None);
     }
 
     fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {

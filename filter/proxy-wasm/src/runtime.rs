@@ -3,13 +3,17 @@
 use crate::host::{self, HostStore};
 use crate::metrics::Metrics;
 use crate::request_stats::RequestStats;
+use crate::stream::Shared;
 use crate::watchdog::Watchdog;
 use proxy_wasm::hostcalls;
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use warmroute_core::config::PluginConfig;
 use warmroute_core::exchange::{BodyBudget, Env};
+use warmroute_core::ledger::{Outbox, Token};
 use warmroute_core::request::Scratch;
-use warmroute_core::vm::{Message, SharedStore, VmState};
+use warmroute_core::vm::{Message, OrderTo, SharedStore, VmState};
 use warmroute_shared_state::prefix::{ChainScope, chain_step};
 
 /// The applier's queue. One name: whoever registers it last is the consumer.
@@ -44,6 +48,15 @@ pub(crate) struct Runtime {
     pub(crate) poll: Option<Poll>,
     pub(crate) next_poll_ms: u64,
     pub(crate) poll_failures: u32,
+    /// Streams that wait for their turn or run with one, by their contexts.
+    pub(crate) turns: BTreeMap<u32, Rc<Shared>>,
+    /// Records on their way to the agent.
+    pub(crate) ledger: Outbox,
+    /// The batch under way: the root context that sent it, the call, and the batch.
+    pub(crate) batch: Option<(u32, u32, Token)>,
+    /// This worker's queue: the root context that consumes it, the row's slot, and the queue.
+    worker_queue: Option<(u32, usize, u32)>,
+    worker_queues: BTreeMap<usize, u32>,
     scratches: Vec<Scratch>,
     bodies: BodyBudget,
     outbox: Vec<Vec<u8>>,
@@ -102,6 +115,11 @@ impl Runtime {
             poll: None,
             next_poll_ms: 0,
             poll_failures: 0,
+            turns: BTreeMap::new(),
+            ledger: Outbox::new(incarnation),
+            batch: None,
+            worker_queue: None,
+            worker_queues: BTreeMap::new(),
             scratches: Vec::new(),
             bodies: BodyBudget::default(),
             outbox: Vec::new(),
@@ -136,6 +154,7 @@ impl Runtime {
     pub(crate) fn event<T>(
         &mut self,
         config: &PluginConfig,
+        context: u32,
         event: impl FnOnce(&mut Env<'_>) -> T,
     ) -> T {
         let random = &mut self.random;
@@ -146,14 +165,58 @@ impl Runtime {
             now_ms: host::now_ms(),
             random: &mut || split_mix(random),
             bodies: &mut self.bodies,
+            context,
+            jwt_claim: &jwt_claim,
+            ledger: &mut self.ledger,
             scratches: &mut self.scratches,
             outbox: &mut self.outbox,
         });
-        for message in core::mem::take(&mut self.outbox) {
-            self.tell_applier(&message);
-        }
+        self.flush();
         self.measure_events();
         result
+    }
+
+    /// Sends what this VM has for others.
+    pub(crate) fn flush(&mut self) {
+        let reports = self.vm.take_reports();
+        for message in core::mem::take(&mut self.outbox).into_iter().chain(reports) {
+            self.tell_applier(&message);
+        }
+        for OrderTo { slot, bytes } in self.vm.take_orders() {
+            self.tell_worker(slot, &bytes);
+        }
+    }
+
+    fn tell_worker(&mut self, slot: usize, order: &[u8]) {
+        let known = self.worker_queues.get(&slot).copied();
+        let queue = known.or_else(|| {
+            let name = worker_queue(slot);
+            hostcalls::resolve_shared_queue(&self.vm_id, &name).ok().flatten()
+        });
+        if let Some(queue) = queue {
+            self.worker_queues.insert(slot, queue);
+            // Lost if it is gone: whoever has its slot next announces what it has.
+            let _ = hostcalls::enqueue_shared_queue(queue, Some(order));
+        }
+    }
+
+    /// Makes this root context the consumer of this worker's queue. At every tick: the slot may change.
+    pub(crate) fn consume_orders(&mut self, root: u32) {
+        let Some(slot) = self.vm.slot() else { return };
+        let mine = self.worker_queue.is_some_and(|(by, of, _)| (by, of) == (root, slot));
+        if !mine && let Ok(queue) = hostcalls::register_shared_queue(&worker_queue(slot)) {
+            self.worker_queue = Some((root, slot, queue));
+        }
+    }
+
+    /// Takes what the dispatcher had for this VM.
+    pub(crate) fn drain_orders(&mut self, now_ms: u64) {
+        let Some((_, _, queue)) = self.worker_queue else { return };
+        for _ in 0..DRAIN_LIMIT {
+            let Ok(Some(order)) = hostcalls::dequeue_shared_queue(queue) else { break };
+            self.vm.on_order(&order, now_ms);
+        }
+        self.flush();
     }
 
     /// Notes how long it took until this VM's requests could see the events that it learned of. Only at a request:
@@ -200,7 +263,19 @@ impl Runtime {
         }
         let messages = raw.iter().filter_map(|bytes| Message::decode(bytes).ok());
         self.vm.on_messages(&HostStore, messages.inspect(crate::faults::on_message), now_ms);
+        self.flush();
     }
+}
+
+/// The queue of the worker whose row has this slot: as many names as there are slots.
+fn worker_queue(slot: usize) -> String {
+    format!("warmroute.worker.{slot}")
+}
+
+/// A claim of the current stream's token, from where `jwt_authn` leaves it (`payload_in_metadata: jwt_payload`).
+fn jwt_claim(name: &str) -> Option<Vec<u8>> {
+    const FILTER: &str = "envoy.filters.http.jwt_authn";
+    host::property(&["metadata", "filter_metadata", FILTER, "jwt_payload", name])
 }
 
 /// How many VMs of this Envoy there were, this one included; and a number that no other one has or had: the

@@ -1,20 +1,19 @@
 //! One HTTP stream: callbacks to events of its exchange, steps to host calls.
 
-use crate::request_stats::RequestStats;
-use crate::runtime;
-use crate::{faults, host};
+use crate::edits::change_response;
+use crate::{faults, host, runtime, turns};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, BufferType, MapType};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use warmroute_core::config::PluginConfig;
 use warmroute_core::debug;
 use warmroute_core::exchange::{
-    Env, Exchange, Forward, Headers, Record, RequestHead, ResponseEdit, ResponseHead, Step,
-    is_internal,
+    Env, Exchange, Headers, RequestHead, ResponseHead, Step, is_internal,
 };
-use warmroute_core::request::{LocalReply, Splice, spliced};
+use warmroute_core::request::LocalReply;
 use warmroute_core::response::End;
-use warmroute_core::telemetry::{Labels, Phase, counter};
+use warmroute_core::telemetry::{Labels, Phase};
 
 const ATTEMPTS: &str = "x-envoy-attempt-count";
 
@@ -29,55 +28,79 @@ struct LateReply {
     dropped: usize,
 }
 
+/// What a stream shares with whoever tells it that it is its turn.
+pub(crate) struct Shared {
+    pub(crate) config: Rc<PluginConfig>,
+    pub(crate) exchange: RefCell<Exchange>,
+    /// It was answered by us.
+    pub(crate) replied: Cell<bool>,
+    /// Its response has begun.
+    pub(crate) response_began: Cell<bool>,
+    /// Labels of its metrics, once it was sent on.
+    pub(crate) labels: RefCell<Option<Labels>>,
+}
+
 /// One stream.
 pub(crate) struct Stream {
     id: u32,
     config: Rc<PluginConfig>,
-    exchange: Exchange,
-    replied: bool,
+    shared: Rc<Shared>,
     late: Option<Box<LateReply>>,
     recorded: bool,
-    /// Labels of its metrics, once it was sent on.
-    labels: Option<Labels>,
 }
 
 impl Stream {
     pub(crate) fn new(id: u32, config: Rc<PluginConfig>) -> Self {
-        Self {
-            id,
-            config,
-            exchange: Exchange::default(),
-            replied: false,
-            late: None,
-            recorded: false,
-            labels: None,
-        }
+        let shared = Shared {
+            config: Rc::clone(&config),
+            exchange: RefCell::default(),
+            replied: Cell::new(false),
+            response_began: Cell::new(false),
+            labels: RefCell::default(),
+        };
+        Self { id, config, shared: Rc::new(shared), late: None, recorded: false }
     }
 
     fn event<T>(&mut self, event: impl FnOnce(&mut Exchange, &mut Env<'_>) -> T) -> Option<T> {
-        let exchange = &mut self.exchange;
-        runtime::with(|runtime| runtime.event(&self.config, |env| event(exchange, env)))
+        let mut exchange = self.shared.exchange.try_borrow_mut().ok()?;
+        runtime::with(|runtime| {
+            runtime.event(&self.config, self.id, |env| event(&mut exchange, env))
+        })
+    }
+
+    fn awaits_body(&self) -> bool {
+        self.shared.exchange.borrow().awaits_body()
+    }
+
+    /// It waits for its turn, or runs with one: it may be told of that from now on. Whether it waits still: its turn may
+    /// have come at once.
+    fn waits_for_turn(&mut self) -> bool {
+        if !self.shared.exchange.borrow().waits() {
+            return false;
+        }
+        let shared = Rc::clone(&self.shared);
+        runtime::with(|runtime| runtime.turns.insert(self.id, shared));
+        turns::deliver(self.id, Some(self.id));
+        self.shared.exchange.borrow().waits()
     }
 
     /// `request_ended`: the client has sent all of it.
     fn carry_out(&mut self, step: Option<Step>, request_ended: bool) -> Action {
         match step {
-            Some(Step::Pause) => Action::Pause,
+            Some(Step::Pause) => {
+                if self.waits_for_turn() || self.awaits_body() || self.shared.replied.get() {
+                    Action::Pause
+                } else {
+                    Action::Continue
+                }
+            }
             Some(Step::Forward(forward)) => {
-                let record = self.exchange.record();
-                let labels = record.labels();
-                runtime::with(|runtime| {
-                    runtime.metrics.forwarded(record.reason);
-                    runtime.metrics.prompt(record.prompt_source);
-                    count_start(&mut runtime.request_stats, record, &labels);
-                });
-                self.labels = Some(labels);
-                change_request(&forward);
+                turns::forward(self.id, &self.shared, &forward);
                 Action::Continue
             }
             Some(Step::Reply { reply, details }) => {
                 runtime::with(|runtime| runtime.metrics.rejected.add(1));
-                self.replied = true;
+                self.shared.replied.set(true);
                 if !request_ended && over_http2() {
                     self.late = Some(Box::new(LateReply { reply, details, dropped: 0 }));
                 } else {
@@ -87,7 +110,7 @@ impl Stream {
             }
             // Never configured: nothing was decided, so nothing is forwarded by chance.
             None => {
-                self.replied = true;
+                self.shared.replied.set(true);
                 host::reply(500, &[], b"", "warmroute_not_configured");
                 Action::Pause
             }
@@ -108,7 +131,7 @@ impl Stream {
             runtime.measure_events();
             debug::state_json(&runtime.vm, now_ms, host::memory_bytes())
         });
-        self.replied = true;
+        self.shared.replied.set(true);
         let headers = [("content-type", "application/json")];
         host::reply(200, &headers, state.unwrap_or_default().as_bytes(), "warmroute_debug");
         Action::Pause
@@ -140,14 +163,16 @@ impl Stream {
     fn write_record(&mut self) {
         if !self.recorded {
             self.recorded = true;
-            let record = self.exchange.record();
+            let exchange = self.shared.exchange.borrow();
+            let record = exchange.record();
             for (name, value) in record.fields() {
                 host::set_property(&format!("warmroute.{name}"), value.as_bytes());
             }
-            let started = self.labels.is_some();
+            let labels = self.shared.labels.take();
+            let started = labels.is_some();
             // Neither sent on nor refused: the filter's own page.
             if started || record.cause.is_some() {
-                let labels = self.labels.take().unwrap_or_else(|| record.labels());
+                let labels = labels.unwrap_or_else(|| record.labels());
                 let phase = Phase::Ended { started };
                 runtime::with(|runtime| runtime.request_stats.observe(record, &labels, phase));
             }
@@ -156,10 +181,10 @@ impl Stream {
 
     /// Whether the body is still of interest. `body_came`: more of it, or its end, is there.
     fn still_reads(&mut self, body_came: bool) -> bool {
-        let awaited = self.exchange.awaits_body() || self.late.is_some();
+        let awaited = self.awaits_body() || self.late.is_some();
         // Only a body that was held back for us proves Envoy's setting.
         runtime::with(|runtime| runtime.watchdog.forget(self.id, body_came && awaited));
-        self.exchange.awaits_body()
+        self.awaits_body()
     }
 }
 
@@ -177,7 +202,7 @@ impl HttpContext for Stream {
         }
         let step = self.event(|exchange, env| exchange.on_request_headers(env, head));
         let action = self.carry_out(step, end_of_stream);
-        if self.exchange.awaits_body() || self.late.is_some() {
+        if self.awaits_body() || self.late.is_some() {
             let now_ms = host::now_ms();
             runtime::with(|runtime| runtime.watchdog.watch(self.id, now_ms));
         }
@@ -187,13 +212,14 @@ impl HttpContext for Stream {
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
         if !self.still_reads(true) {
             self.drop_body(size, end_of_stream);
-            return if self.replied { Action::Pause } else { Action::Continue };
+            let held = self.shared.replied.get() || self.shared.exchange.borrow().waits();
+            return if held { Action::Pause } else { Action::Continue };
         }
-        let taken = self.exchange.body_taken();
+        let taken = self.shared.exchange.borrow().body_taken();
         let slice = host::buffer(BufferType::HttpRequestBody, taken, size.saturating_sub(taken));
         let step = self.event(|exchange, env| exchange.on_request_body(env, &slice));
-        if step == Some(Step::Pause) && end_of_stream {
-            return self.request_end();
+        if step == Some(Step::Pause) {
+            return if end_of_stream { self.request_end() } else { Action::Pause };
         }
         let action = self.carry_out(step, end_of_stream);
         self.drop_body(size, end_of_stream);
@@ -205,13 +231,18 @@ impl HttpContext for Stream {
             return self.request_end();
         }
         self.drop_body(0, true);
-        if self.replied { Action::Pause } else { Action::Continue }
+        if self.shared.replied.get() || self.shared.exchange.borrow().waits() {
+            Action::Pause
+        } else {
+            Action::Continue
+        }
     }
 
     fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        if self.replied {
+        if self.shared.replied.get() {
             return Action::Continue;
         }
+        self.shared.response_began.set(true);
         let header = |name| host::header(MapType::HttpResponseHeaders, name);
         let number = |value: Vec<u8>| core::str::from_utf8(&value).ok()?.parse().ok();
         let attempts = header(ATTEMPTS);
@@ -240,7 +271,7 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
-        if self.replied {
+        if self.shared.replied.get() {
             return Action::Continue;
         }
         let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
@@ -256,7 +287,7 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
-        if !self.replied {
+        if !self.shared.replied.get() {
             self.response_end();
         }
         Action::Continue
@@ -264,80 +295,11 @@ impl HttpContext for Stream {
 
     fn on_log(&mut self) {
         self.still_reads(false);
-        let client_gone = !self.recorded && !self.replied && downstream_left();
+        let client_gone = !self.recorded && !self.shared.replied.get() && downstream_left();
         self.event(|exchange, env| exchange.on_done(env, client_gone));
+        runtime::with(|runtime| runtime.turns.remove(&self.id));
         self.write_record();
-    }
-}
-
-fn count_start(stats: &mut RequestStats, record: &Record, labels: &Labels) {
-    stats.observe(record, labels, Phase::Started);
-    let target = labels.target_model.as_str();
-    if let Some(rewrite) = &record.rewritten_by {
-        let all = [
-            ("model_rewrite_name", rewrite.as_str()),
-            ("model_name", &labels.model),
-            ("target_model", target),
-        ];
-        stats.count(counter::REWRITES, &all);
-    }
-    if let Some(stages) = &record.stages {
-        let all = [
-            ("plugin_name", stages.plugin_name.as_str()),
-            ("plugin_type", &stages.plugin_type),
-            ("model_name", &labels.model),
-            ("decision_type", stages.decision),
-        ];
-        stats.count(counter::DISAGG, &all);
-        stats.count(counter::PD, &all);
-    }
-    let name = record.endpoint_name.as_deref().unwrap_or_default();
-    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
-    let port = record.endpoint.as_deref().and_then(|address| address.rsplit_once(':'));
-    let status = if record.endpoint.is_some() { "success" } else { "failure" };
-    let all = [
-        ("status", status),
-        ("target_model_name", target),
-        ("endpoint_name", name),
-        ("namespace", namespace),
-        ("port", port.map_or("", |(_, port)| port)),
-    ];
-    stats.count(counter::ATTEMPTS, &all);
-}
-
-/// Changes a request on its way out.
-fn change_request(forward: &Forward) {
-    const MAP: MapType = MapType::HttpRequestHeaders;
-    if !forward.splices.is_empty() {
-        host::remove_header(MAP, "content-length");
-        splice_body(&forward.splices);
-    }
-    for name in &forward.remove_headers {
-        host::remove_header(MAP, name);
-    }
-    for (name, value) in &forward.set_headers {
-        host::set_header(MAP, name, value);
-    }
-    for (name, value) in &forward.add_headers {
-        host::add_header(MAP, name, value);
-    }
-}
-
-/// The whole body is held back in Envoy: a few bytes of it are replaced, all else goes as it was sent.
-fn splice_body(splices: &[Splice]) {
-    let body = host::buffer(BufferType::HttpRequestBody, 0, usize::MAX >> 1);
-    if let Some(changed) = spliced(&body, &mut splices.to_vec()) {
-        host::set_buffer(BufferType::HttpRequestBody, body.len(), &changed);
-    }
-}
-
-fn change_response(edit: &ResponseEdit) {
-    const MAP: MapType = MapType::HttpResponseHeaders;
-    if edit.changes_length {
-        host::remove_header(MAP, "content-length");
-    }
-    for (name, value) in &edit.set_headers {
-        host::set_header(MAP, name, value);
+        turns::deliver(self.id, None);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use warmroute_core::config::PluginConfig;
 use warmroute_core::exchange::{BodyBudget, Env, Exchange, Headers, RequestHead, Step};
+use warmroute_core::ledger::Outbox;
 use warmroute_core::vm::{MemoryStore, VmState};
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord};
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
@@ -24,6 +25,7 @@ pub(crate) fn run() {
     let body = made_up_body();
     let (mut scratches, mut outbox) = (Vec::new(), Vec::new());
     let mut bodies = BodyBudget::default();
+    let mut ledger = Outbox::new(1);
     for now_ms in 2..PASSES {
         let mut exchange = Exchange::default();
         let mut env = Env {
@@ -33,6 +35,9 @@ pub(crate) fn run() {
             now_ms,
             random: &mut || 0,
             bodies: &mut bodies,
+            context: 0,
+            jwt_claim: &|_| None,
+            ledger: &mut ledger,
             scratches: &mut scratches,
             outbox: &mut outbox,
         };

@@ -9,9 +9,11 @@
 //! The host translates its callbacks into these calls and carries the steps out. It may call
 //! [`Exchange::on_done`] at any moment, and nothing after it.
 
+mod admission;
 mod body_budget;
 mod headers;
 mod internal_headers;
+mod ledger;
 mod plan;
 mod prompt;
 mod record;
@@ -31,14 +33,21 @@ pub use headers::Headers;
 pub use internal_headers::{DESTINATION, is_internal};
 pub use record::{Cause, Record, Stages};
 pub use request_head::RequestHead;
-pub use response::{ResponseEdit, ResponseHead};
+pub use response::{Ending, ResponseEdit, ResponseHead};
 pub use step::{Forward, Step};
 
 use crate::config::PluginConfig;
+use crate::flow_control::protocol::Usage;
+use crate::flow_control::worker::Ticket;
+use crate::ledger::Outbox;
+use crate::quota::{Charged, Estimate, settlement};
 use crate::request::{BodyScan, Scratch};
 use crate::response::model_name::ModelRestorer;
+use crate::response::usage_shape::{Asked, UsageShaper};
 use crate::response::{End, ResponseReader, ResponseReport};
 use crate::vm::{Routed, SharedStore, VmState};
+use admission::{Account, Waiting};
+use warmroute_shared_state::usage_record::FlowOutcome;
 
 /// What an exchange works with: passed in at every event.
 pub struct Env<'a> {
@@ -56,6 +65,12 @@ pub struct Env<'a> {
     pub bodies: &'a mut BodyBudget,
     /// Buffers of former requests.
     pub scratches: &'a mut Vec<Scratch>,
+    /// Number of the stream, for what it is told later.
+    pub context: u32,
+    /// A claim of the request's token, by its name, as `jwt_authn` left it in its metadata.
+    pub jwt_claim: &'a dyn Fn(&str) -> Option<Vec<u8>>,
+    /// Records for the ledger.
+    pub ledger: &'a mut Outbox,
     /// What to send to the applier, in this order. Filled here, emptied by the host.
     pub outbox: &'a mut Vec<Vec<u8>>,
 }
@@ -65,6 +80,8 @@ enum Phase {
     #[default]
     Head,
     Body(Box<BodyScan>),
+    /// It waits for its turn.
+    Waiting(Box<Waiting>),
     /// Sent on, or answered by us.
     Decided,
 }
@@ -80,6 +97,14 @@ pub struct Exchange {
     /// The body was read, so the answer is of a form that is read too.
     read: bool,
     routed: Option<Box<Routed>>,
+    account: Account,
+    /// It was let go: to be released when it is over.
+    ticket: Option<Ticket>,
+    charged: Option<Charged>,
+    /// What of the usage that was asked for must not reach the client.
+    hides: Option<Asked>,
+    shaper: Option<UsageShaper>,
+    client_gone: bool,
     /// What the engine was asked for instead of the client's model name, and that name.
     renamed: Option<(String, String)>,
     restorer: Option<ModelRestorer>,
@@ -98,13 +123,19 @@ impl Exchange {
     /// as the host knows.
     pub fn on_done(&mut self, env: &mut Env<'_>, client_gone: bool) {
         self.give_back(env);
-        self.phase = Phase::Decided;
+        self.client_gone = client_gone;
+        if let Phase::Waiting(waiting) = core::mem::replace(&mut self.phase, Phase::Decided) {
+            env.vm.cancel(waiting.ticket, env.now_ms);
+            self.record.flow_outcome = Some(FlowOutcome::EvictedContextCancelled);
+            self.record.queue_ms = env.now_ms.saturating_sub(self.started_ms);
+        }
         let end = if client_gone { End::ClientGone } else { End::Broken };
         self.on_response_end(env, end);
         if self.record.cause.is_none() {
             let cause = if client_gone { Cause::ClientGone } else { Cause::NoResponse };
             self.record.cause = Some(cause);
         }
+        self.write_to_ledger(env);
     }
 
     fn give_back(&mut self, env: &mut Env<'_>) {
@@ -114,6 +145,20 @@ impl Exchange {
     fn settle(&mut self, env: &mut Env<'_>, report: Option<ResponseReport>) {
         if let Some(report) = &report {
             self.record.answered(report);
+        }
+        if let Some(routed) = &self.routed
+            && (report.is_some() || self.client_gone)
+        {
+            let belief = &routed.belief;
+            let estimate = Estimate { input: belief.prompt_tokens, cached: belief.tokens };
+            self.charged = Some(settlement(report.as_ref(), &estimate));
+        }
+        if let Some(ticket) = self.ticket.take() {
+            let of =
+                |charged: &Charged| Usage { prompt: charged.input, completion: charged.output };
+            let usage = self.charged.as_ref().map(of).unwrap_or_default();
+            let charged = self.charged.as_ref().map(Charged::tokens);
+            env.vm.release(ticket, usage, charged, env.now_ms);
         }
         if let Some(routed) = self.routed.take() {
             let tokens = report.and_then(|report| report.facts.usage.prompt_tokens);

@@ -1,11 +1,13 @@
 //! What the compiled configuration makes of a request, before an endpoint is picked: pool, names, priority.
 
 use super::RequestHead;
+use super::admission::apply_tenant;
 use crate::routing::{
     Chooser, Control, Destination, RouteRequest, base_model, conversation_of, rewrite, route,
 };
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::routing::RouteRule;
+use warmroute_shared_state::policy::tenants::Tenant;
 
 /// Header with the base model of the request's model, for routes.
 pub(super) const BASE_MODEL: &str = "x-gateway-base-model-name";
@@ -58,6 +60,7 @@ pub(super) enum NoPlan {
 pub(super) fn plan(
     policy: &Policy,
     head: &mut RequestHead,
+    tenant: Option<&Tenant>,
     model: &str,
     opening: impl FnOnce() -> u64,
     random: &mut dyn FnMut() -> u64,
@@ -72,6 +75,9 @@ pub(super) fn plan(
         }
     }
     plan.control = Control::read(&|name| head.headers.control(name));
+    if let Some(tenant) = tenant {
+        apply_tenant(tenant, head, &mut plan);
+    }
     let header = |name: &str| head.headers.get(name);
     let tenant = plan.control.fairness_id.as_deref().unwrap_or_default();
     // Only a weighted choice needs it, and it may have to read the prompt.
@@ -159,7 +165,10 @@ mod tests {
         let mut head = RequestHead { headers, end_of_stream: false };
         let mut random = || panic!("a conversation's side is no matter of chance");
         let opening = || facts.conversation_key();
-        plan(policy, &mut head, facts.model_name(), opening, &mut random).unwrap().pool.unwrap()
+        plan(policy, &mut head, None, facts.model_name(), opening, &mut random)
+            .unwrap()
+            .pool
+            .unwrap()
     }
 
     crate::tests! {

@@ -7,6 +7,7 @@ use crate::telemetry::Labels;
 use crate::vm::{Routed, VmState};
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::scheduler::{Handler, Scheduler};
+use warmroute_shared_state::usage_record::FlowOutcome;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +63,26 @@ pub struct Record {
     pub rewritten_by: Option<String>,
     /// Where its stages ran, if a handler decided on that.
     pub stages: Option<Stages>,
+    /// Its pool has flow control.
+    pub flow_controlled: bool,
+    /// What flow control did with it.
+    pub flow_outcome: Option<FlowOutcome>,
+    /// How long it waited for its turn, in ms.
+    pub queue_ms: u64,
+    /// Reason of its refusal, as the client was told.
+    pub dropped: Option<&'static str>,
+    /// It was ended in favour of another one.
+    pub evicted: bool,
+    /// How often Envoy tried.
+    pub attempts: u32,
+    /// Its answer is a stream.
+    pub streamed: bool,
+    /// Tenant.
+    pub tenant: Option<String>,
+    /// Tokens reserved of its tenant's budgets.
+    pub reserved_tokens: Option<u64>,
+    /// Tokens charged in the end.
+    pub charged_tokens: Option<u64>,
     /// Status that the client got, as far as the filter knows; 0 if none.
     pub status: u16,
     /// Bytes of the request's body.
@@ -157,7 +178,12 @@ impl Record {
             ("model", self.model.clone()),
             ("target_model", self.target_model.clone()),
             ("pool", self.pool.clone()),
+            ("tenant", self.tenant.clone()),
             ("fairness_id", self.fairness_id.clone()),
+            ("queue_ms", self.flow_outcome.map(|_| self.queue_ms.to_string())),
+            ("reserved_tokens", number(self.reserved_tokens)),
+            ("charged_tokens", number(self.charged_tokens)),
+            ("dropped", self.dropped.map(str::to_owned)),
             ("priority", (self.priority != 0).then(|| self.priority.to_string())),
             ("endpoint", self.endpoint.clone()),
             ("stages", self.stages.as_ref().map(|stages| stages.decision.to_owned())),

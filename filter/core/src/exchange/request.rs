@@ -1,13 +1,20 @@
 //! The request's way in: its body is read as it comes, then decided on at once.
 
+use super::admission::{Waiting, account, identify, refusal as refusal_of};
 use super::plan::{CLUSTER, Plan, plan};
 use super::{
     Cause, DESTINATION, Env, Exchange, Forward, Phase, RequestHead, Step, prompt, refusal,
 };
 use crate::config::FailureMode;
+use crate::flow_control::protocol::{DropReason, Refused, Usage};
+use crate::flow_control::worker::{Admission, Ticket};
+use crate::quota::refusal_reply;
 use crate::request::{BodyScan, LocalReply, RequestFacts, Scratch};
+use crate::response::usage_shape::Asked;
 use crate::vm::{Ask, Choice, Prompt};
 use std::rc::Rc;
+use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::usage_record::FlowOutcome;
 
 /// By which a configured cap in tokens becomes one in bytes: llm-d's estimate.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -53,7 +60,7 @@ impl Exchange {
     pub fn body_taken(&self) -> usize {
         match &self.phase {
             Phase::Body(scan) => scan.taken(),
-            Phase::Head | Phase::Decided => 0,
+            Phase::Head | Phase::Waiting(_) | Phase::Decided => 0,
         }
     }
 
@@ -91,9 +98,7 @@ impl Exchange {
         match scan.finish() {
             Ok(facts) => {
                 self.record.request_bytes = facts.body_bytes as u64;
-                let step = self.decide(env, Some(&facts));
-                recycle(env, facts.into_scratch());
-                step
+                self.decide(env, Some(facts))
             }
             Err(error) => self.refuse(env, LocalReply::from(&error), "warmroute_bad_request"),
         }
@@ -106,20 +111,29 @@ impl Exchange {
 
     fn refuse(&mut self, env: &mut Env<'_>, reply: LocalReply, details: &'static str) -> Step {
         self.give_back(env);
+        if let Some(ticket) = self.ticket.take() {
+            env.vm.release(ticket, Usage::default(), None, env.now_ms);
+        }
         self.phase = Phase::Decided;
         self.record.cause = Some(Cause::Rejected(details));
         self.record.status = reply.status;
         Step::Reply { reply, details }
     }
 
-    /// Everything is known of the request: where it goes, and as what. `facts`: those of its body, if it was read.
-    fn decide(&mut self, env: &mut Env<'_>, facts: Option<&RequestFacts>) -> Step {
+    /// Everything is known of the request: whose it is, where it goes, and as what. `facts`: those of its body, if it was
+    /// read.
+    fn decide(&mut self, env: &mut Env<'_>, facts: Option<RequestFacts>) -> Step {
         self.phase = Phase::Decided;
         env.vm.refresh(env.store);
         let policy = Rc::clone(env.vm.follower().replica.policy.current());
-        let model = facts.map_or("", RequestFacts::model_name);
-        let opening = || facts.map_or(0, RequestFacts::conversation_key);
-        let plan = match plan(&policy, &mut self.head, model, opening, env.random) {
+        let tenant = match identify(env, &policy, &self.head) {
+            Ok(tenant) => tenant,
+            Err(unknown) => return self.refuse(env, unknown.into(), "warmroute_unknown_key"),
+        };
+        let whose = tenant.and_then(|index| policy.tenants.get(index));
+        let model = facts.as_ref().map_or("", RequestFacts::model_name);
+        let opening = || facts.as_ref().map_or(0, RequestFacts::conversation_key);
+        let plan = match plan(&policy, &mut self.head, whose, model, opening, env.random) {
             Ok(plan) => plan,
             Err(no_plan) => {
                 let (reply, details) = no_plan.reply();
@@ -127,14 +141,98 @@ impl Exchange {
             }
         };
         self.record.planned(&plan, &policy);
-        self.pick(env, facts, &policy, plan)
+        if !policy.tenants.is_empty() || !policy.flow.is_empty() {
+            self.account = account(env, &policy, tenant, facts.as_ref(), &plan.model);
+            self.record.tenant = tenant.is_some().then(|| self.account.tenant.clone());
+        }
+        if let Some(refusal) = self.account.budget.too_large() {
+            return self.refuse(env, refusal_reply(&refusal), "warmroute_over_budget");
+        }
+        match self.ask_for_turn(env, &policy, &plan, facts.as_ref()) {
+            None => self.go(env, facts, &policy, plan),
+            Some(Admission::Admitted(ticket)) => {
+                self.ticket = Some(ticket);
+                self.record.flow_outcome =
+                    self.record.flow_controlled.then_some(FlowOutcome::Dispatched);
+                self.go(env, facts, &policy, plan)
+            }
+            Some(Admission::Parked(ticket)) => {
+                let waiting = Waiting { ticket, facts, plan, policy };
+                self.phase = Phase::Waiting(Box::new(waiting));
+                Step::Pause
+            }
+            Some(Admission::Refused(refused)) => self.turned_away(env, &refused),
+        }
+    }
+
+    /// Whether it waits for its turn.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        matches!(self.phase, Phase::Waiting(_))
+    }
+
+    /// It is its turn, after `waited_ms`: the endpoint is picked on the state of this moment.
+    pub fn on_grant(&mut self, env: &mut Env<'_>, ticket: Ticket, waited_ms: u64) -> Step {
+        let Phase::Waiting(waiting) = core::mem::replace(&mut self.phase, Phase::Decided) else {
+            // Nobody waits: what was granted goes back.
+            env.vm.release(ticket, Usage::default(), None, env.now_ms);
+            return Step::Pause;
+        };
+        self.ticket = Some(ticket);
+        if self.record.flow_controlled {
+            self.record.flow_outcome = Some(FlowOutcome::Dispatched);
+            self.record.queue_ms = waited_ms;
+        }
+        let Waiting { facts, plan, policy, .. } = *waiting;
+        self.go(env, facts, &policy, plan)
+    }
+
+    /// It may not go.
+    pub fn on_refused(&mut self, env: &mut Env<'_>, refused: &Refused) -> Step {
+        self.phase = Phase::Decided;
+        self.record.queue_ms = env.now_ms.saturating_sub(self.started_ms);
+        self.turned_away(env, refused)
+    }
+
+    fn turned_away(&mut self, env: &mut Env<'_>, refused: &Refused) -> Step {
+        if self.record.flow_controlled {
+            self.record.flow_outcome = Some(match refused {
+                Refused::Budget(_) => FlowOutcome::RejectedOther,
+                Refused::Queue { reason, .. } => match reason {
+                    DropReason::Saturated => FlowOutcome::RejectedCapacity,
+                    DropReason::NoEndpoints => FlowOutcome::RejectedNoEndpoints,
+                    DropReason::TtlExpired => FlowOutcome::EvictedTTL,
+                    DropReason::TtlNoEndpoints => FlowOutcome::EvictedNoEndpoints,
+                    DropReason::Cancelled => FlowOutcome::EvictedContextCancelled,
+                    _ => FlowOutcome::RejectedOther,
+                },
+            });
+        }
+        self.record.dropped = refused.reason().header();
+        let (reply, details) = refusal_of(refused);
+        self.refuse(env, reply, details)
+    }
+
+    /// It goes: picked, changed, sent on.
+    fn go(
+        &mut self,
+        env: &mut Env<'_>,
+        facts: Option<RequestFacts>,
+        policy: &Policy,
+        plan: Plan,
+    ) -> Step {
+        let step = self.pick(env, facts.as_ref(), policy, plan);
+        if let Some(facts) = facts {
+            recycle(env, facts.into_scratch());
+        }
+        step
     }
 
     fn pick(
         &mut self,
         env: &mut Env<'_>,
         facts: Option<&RequestFacts>,
-        policy: &warmroute_shared_state::policy::Policy,
+        policy: &Policy,
         plan: Plan,
     ) -> Step {
         let pool = plan.pool.and_then(|index| policy.pools.get(index));
@@ -170,6 +268,9 @@ impl Exchange {
         let mut stage_headers = Vec::new();
         let destinations = match choice {
             Choice::Routed(mut routed) => {
+                if let Some(ticket) = self.ticket {
+                    env.vm.placed(ticket, pool, &routed.endpoints(), now_ms);
+                }
                 self.record.picked(env.vm, &routed);
                 self.record.staged(&routed, scheduler);
                 stage_headers = core::mem::take(&mut routed.headers);
@@ -212,12 +313,20 @@ impl Exchange {
             forward.set_headers.push((CLUSTER.into(), pool.cluster.clone()));
         }
         if let Some(facts) = facts
+            && (!policy.tenants.is_empty() || !policy.flow.is_empty())
+        {
+            forward.splices = facts.usage_splices(self.account.exact);
+            self.hides = Asked::by(facts, self.account.exact);
+        }
+        if let Some(facts) = facts
             && plan.target != plan.model
         {
-            forward.splices = facts.model_splices(&plan.target);
-            // What comes back compressed could not be renamed back.
-            forward.remove_headers.push("accept-encoding".into());
+            forward.splices.extend(facts.model_splices(&plan.target));
             self.renamed = Some((plan.target, plan.model));
+        }
+        if self.renamed.is_some() || self.hides.is_some() {
+            // What comes back compressed could not be changed back.
+            forward.remove_headers.push("accept-encoding".into());
         }
         Step::Forward(Box::new(forward))
     }

@@ -1,7 +1,12 @@
 //! The response's way back: who served it, its first token, its usage, and the client's name of the model in it.
 
+use super::admission::refusal;
 use super::{Cause, Env, Exchange};
+use crate::flow_control::protocol::{DropReason, Refused};
+use crate::quota::rate_limit_headers;
+use crate::request::LocalReply;
 use crate::response::model_name::ModelRestorer;
+use crate::response::usage_shape::UsageShaper;
 use crate::response::{End, ResponseReader};
 
 /// What the response's headers say.
@@ -28,6 +33,44 @@ pub struct ResponseEdit {
     pub set_headers: Vec<(String, String)>,
     /// Its body will be of another length.
     pub changes_length: bool,
+}
+
+/// How a request in flight is ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// By an answer.
+    Reply {
+        /// The answer.
+        reply: LocalReply,
+        /// One word for the access log's response code details.
+        details: &'static str,
+    },
+    /// By a reset: its answer has begun.
+    Reset,
+}
+
+/// Sends what a former step made of `slice` (`None`: it is unchanged) through the next one.
+fn pass<T>(
+    slice: &[u8],
+    changed: Option<Vec<u8>>,
+    last: bool,
+    step: &mut T,
+    feed: fn(&mut T, &[u8]) -> Option<Vec<u8>>,
+    finish: fn(&mut T) -> Vec<u8>,
+) -> Option<Vec<u8>> {
+    let next = feed(step, changed.as_deref().unwrap_or(slice)).or(changed);
+    let held = if last { finish(step) } else { Vec::new() };
+    if held.is_empty() {
+        return next;
+    }
+    let mut all = next.unwrap_or_else(|| slice.to_vec());
+    all.extend(held);
+    Some(all)
+}
+
+fn is_event_stream(content_type: &[u8]) -> bool {
+    let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
 }
 
 impl Exchange {
@@ -72,15 +115,25 @@ impl Exchange {
             self.record.cause = Some(Cause::NoResponse);
             return edit;
         }
+        self.record.attempts = head.attempts;
         if let Some(routed) = &self.routed {
             edit.set_headers = env.vm.session_headers(routed);
         }
+        let levels = env.vm.budget_levels(&self.account.budget.asks);
+        let limits = rate_limit_headers(&levels).into_iter();
+        edit.set_headers.extend(limits.map(|(name, value)| (name.to_owned(), value)));
         let plain =
             head.content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
         if let Some((target, model)) = self.renamed.take().filter(|_| plain && !head.end_of_stream)
         {
             self.restorer = ModelRestorer::new(&target, &model);
             edit.changes_length = self.restorer.is_some();
+        }
+        let streams = head.content_type.is_some_and(is_event_stream);
+        self.record.streamed = streams;
+        if let Some(asked) = self.hides.take().filter(|_| plain && streams && !head.end_of_stream) {
+            self.shaper = Some(UsageShaper::new(asked));
+            edit.changes_length = true;
         }
         self.reader = Some(if self.read {
             ResponseReader::for_headers(head.status, head.content_type, head.content_encoding)
@@ -102,18 +155,31 @@ impl Exchange {
         last: bool,
     ) -> Option<Vec<u8>> {
         self.read_response(env, slice);
-        let restorer = self.restorer.as_mut()?;
-        let restored = restorer.feed(slice);
-        if !last {
-            return restored;
+        let mut changed = None;
+        if let Some(restorer) = &mut self.restorer {
+            changed =
+                pass(slice, changed, last, restorer, ModelRestorer::feed, ModelRestorer::finish);
         }
-        let held = self.restorer.take().map(|mut restorer| restorer.finish()).unwrap_or_default();
-        if held.is_empty() {
-            return restored;
+        if let Some(shaper) = &mut self.shaper {
+            changed = pass(slice, changed, last, shaper, UsageShaper::feed, UsageShaper::finish);
         }
-        let mut all = restored.unwrap_or_else(|| slice.to_vec());
-        all.extend(held);
-        Some(all)
+        if last {
+            (self.restorer, self.shaper) = (None, None);
+        }
+        changed
+    }
+
+    /// It was chosen to end in favour of a request of higher priority.
+    pub fn on_evicted(&mut self, response_began: bool) -> Ending {
+        self.record.evicted = true;
+        self.record.dropped = DropReason::Evicted.header();
+        if response_began {
+            return Ending::Reset;
+        }
+        let refused = Refused::Queue { reason: DropReason::Evicted, retry_after_ms: 1000 };
+        let (reply, details) = refusal(&refused);
+        self.record.status = reply.status;
+        Ending::Reply { reply, details }
     }
 
     fn read_response(&mut self, env: &mut Env<'_>, slice: &[u8]) {

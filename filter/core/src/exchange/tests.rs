@@ -17,6 +17,7 @@ pub(super) struct Host {
     scratches: Vec<Scratch>,
     outbox: Vec<Vec<u8>>,
     bodies: BodyBudget,
+    pub(super) ledger: Outbox,
 }
 
 impl Host {
@@ -36,6 +37,7 @@ impl Host {
             scratches: vec![],
             outbox: vec![],
             bodies: BodyBudget::default(),
+            ledger: Outbox::new(1),
         };
         if let Some(endpoints) = endpoints {
             host.tell((0..endpoints).map(|n| AgentOp::Endpoint(endpoint_record(n))).collect());
@@ -68,6 +70,9 @@ impl Host {
             scratches: &mut self.scratches,
             outbox: &mut self.outbox,
             bodies: &mut self.bodies,
+            context: 7,
+            jwt_claim: &|_| None,
+            ledger: &mut self.ledger,
         })
     }
 

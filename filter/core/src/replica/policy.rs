@@ -1,6 +1,7 @@
 //! The compiled configuration in force, swapped between two requests.
 
 use super::parts::Parts;
+use crate::identity::TenantIndex;
 use crate::request::parsers::ParserSet;
 use std::rc::Rc;
 use warmroute_shared_state::endpoint::EndpointRecord;
@@ -16,6 +17,7 @@ pub struct PolicySlot {
     current: Rc<Policy>,
     json: Vec<u8>,
     parsers: ParserSet,
+    tenants: TenantIndex,
     revision: u64,
     unreadable: u64,
     parts: Parts,
@@ -32,6 +34,12 @@ impl PolicySlot {
     #[must_use]
     pub fn parsers(&self) -> &ParserSet {
         &self.parsers
+    }
+
+    /// The tenants by their credentials.
+    #[must_use]
+    pub fn tenants(&self) -> &TenantIndex {
+        &self.tenants
     }
 
     /// The scheduler of the first pool that an endpoint is in; `None` if nothing was configured yet.
@@ -63,6 +71,7 @@ impl PolicySlot {
         match Policy::from_json(&json) {
             Ok(policy) => {
                 self.parsers = parsers(&policy);
+                self.tenants = TenantIndex::new(&policy.tenants);
                 self.current = Rc::new(policy);
                 self.json = json;
                 self.revision = revision;

@@ -103,6 +103,13 @@ impl Routed {
         self.flight.endpoint()
     }
 
+    /// Everybody who works for it: the one that is charged first.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<EndpointId> {
+        let stages = self.stages.iter().map(|stage| stage.flight.endpoint());
+        core::iter::once(self.endpoint()).chain(stages).collect()
+    }
+
     /// How the prompt's bytes were found.
     #[must_use]
     pub fn prompt_source(&self) -> PromptSource {

@@ -1,0 +1,230 @@
+//! Before a request is picked for: whose it is, what its tenant's budget allows, and whether its pool has room.
+
+use super::plan::Plan;
+use super::{Env, Exchange, RequestHead};
+use crate::flow_control::policy::ordering::{deadline_ms, slo_deadline_ms};
+use crate::flow_control::protocol::{DropReason, Refused, Request};
+use crate::flow_control::worker::{Admission, Ticket, TimeToLive};
+use crate::identity::{Claims, Effects, Unknown};
+use crate::quota::{Budget, Demand, refusal_reply};
+use crate::request::{LocalReply, PathClass, RequestFacts, visit_prompt};
+use crate::routing::{Control, DEFAULT_FAIRNESS_ID};
+use crate::vm::{VmState, pool_key};
+use std::rc::Rc;
+use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::policy::tenants::{Accounting, Tenant};
+
+/// Bytes of text that a token stands for, where no endpoint has said better.
+const BYTES_PER_TOKEN: f64 = 4.0;
+
+/// What a request takes, and of whom.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    /// Name of its tenant; empty without tenants.
+    pub tenant: String,
+    /// What it reserves of its tenant's budgets.
+    pub budget: Budget,
+    /// Usage with every chunk of a stream.
+    pub exact: bool,
+}
+
+/// A request that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub ticket: Ticket,
+    pub facts: Option<RequestFacts>,
+    pub plan: Plan,
+    pub policy: Rc<Policy>,
+}
+
+/// Whose request it is: index of its tenant; none if there are no tenants.
+pub(super) fn identify(
+    env: &Env<'_>,
+    policy: &Policy,
+    head: &RequestHead,
+) -> Result<Option<usize>, Unknown> {
+    if policy.tenants.is_empty() {
+        return Ok(None);
+    }
+    let index = env.vm.follower().replica.policy.tenants();
+    let claims = || claims(env, policy, head);
+    let identity = index.identify(|name| head.headers.bytes(name), claims)?;
+    Ok(Some(identity.tenant))
+}
+
+/// Claims as `jwt_authn` left them: its header, if the configuration names one, else its metadata.
+fn claims(env: &Env<'_>, policy: &Policy, head: &RequestHead) -> Option<Claims> {
+    if let Some(name) = &env.config.jwt_payload_header {
+        return Claims::from_payload_header(head.headers.bytes(name)?).ok();
+    }
+    let claim = |name: &str| {
+        let value = (env.jwt_claim)(name)?;
+        Some((name.to_owned(), serde_json::Value::from(String::from_utf8(value).ok()?)))
+    };
+    let names =
+        policy.tenants.iter().filter_map(|tenant| Some(tenant.jwt.as_ref()?.claim.as_str()));
+    let mut all: serde_json::Map<String, serde_json::Value> = claim("iss").into_iter().collect();
+    for name in names {
+        if !all.contains_key(name) {
+            all.extend(claim(name));
+        }
+    }
+    Claims::from_json(&serde_json::to_vec(&all).ok()?).ok()
+}
+
+/// What the tenant changes of its request, before a route is chosen.
+pub(super) fn apply_tenant(tenant: &Tenant, head: &mut RequestHead, plan: &mut Plan) {
+    let effects = Effects::of(tenant);
+    for name in effects.remove {
+        head.headers.remove(name);
+        plan.remove.push(name.to_owned());
+    }
+    for (name, value) in effects.set {
+        head.headers.set(name, &value);
+        plan.set.push((name.to_owned(), value));
+    }
+    Effects::control(tenant, &mut plan.control);
+}
+
+/// Bytes of all its prompts' text.
+fn prompt_bytes(facts: &RequestFacts) -> u64 {
+    let mut bytes = 0u64;
+    for index in 0..facts.prompt_count() {
+        visit_prompt(facts, index, usize::MAX, &mut |piece: &[u8]| {
+            bytes = bytes.saturating_add(piece.len() as u64);
+        });
+    }
+    bytes
+}
+
+/// Bytes a token stands for in this pool, by what its endpoints learned.
+fn bytes_per_token(vm: &VmState) -> f64 {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for endpoint in vm.follower().replica.roster.iter() {
+        sum += f64::from(endpoint.bytes_per_token);
+        count += 1.0;
+    }
+    if count > 0.0 { sum / count } else { BYTES_PER_TOKEN }
+}
+
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn estimate(vm: &VmState, facts: &RequestFacts) -> u64 {
+    (prompt_bytes(facts) as f64 / bytes_per_token(vm)).ceil() as u64
+}
+
+fn demand(facts: Option<&RequestFacts>, input_tokens: u64) -> Demand {
+    let Some(facts) = facts else { return Demand::default() };
+    let generates = !matches!(
+        facts.path,
+        PathClass::Embeddings | PathClass::Conversations | PathClass::CountTokens
+    );
+    let prompts = u64::try_from(facts.prompt_count().max(1)).unwrap_or(u64::MAX);
+    let answers = facts.choices.unwrap_or(1).max(1).saturating_mul(prompts);
+    Demand {
+        input_tokens,
+        max_output: facts.max_output_tokens,
+        answers: if generates { answers } else { 0 },
+    }
+}
+
+/// What the request is accounted as. `tenant`: index of it.
+pub(super) fn account(
+    env: &Env<'_>,
+    policy: &Policy,
+    tenant: Option<usize>,
+    facts: Option<&RequestFacts>,
+    model: &str,
+) -> Account {
+    let input_tokens = facts.map_or(0, |facts| estimate(env.vm, facts));
+    let demand = demand(facts, input_tokens);
+    match tenant.and_then(|index| policy.tenants.get(index)) {
+        Some(tenant) => Account {
+            tenant: tenant.name.clone(),
+            budget: Budget::of(tenant, model, &demand),
+            exact: tenant.accounting == Accounting::Exact,
+        },
+        None => Account { budget: Budget::of(&no_limits(), model, &demand), ..Account::default() },
+    }
+}
+
+/// Of whoever is no tenant: nothing is limited, and the reservation says how much a request may take.
+fn no_limits() -> Tenant {
+    Tenant {
+        name: String::new(),
+        key_hashes: Vec::new(),
+        jwt: None,
+        strip_key: false,
+        fairness_id: String::new(),
+        objective: None,
+        tier: None,
+        limits: Vec::new(),
+        accounting: Accounting::default(),
+    }
+}
+
+impl Exchange {
+    /// Asks for the request's turn. `None`: it needs not ask.
+    pub(super) fn ask_for_turn(
+        &mut self,
+        env: &mut Env<'_>,
+        policy: &Policy,
+        plan: &Plan,
+        facts: Option<&RequestFacts>,
+    ) -> Option<Admission> {
+        let pool = plan.pool.and_then(|index| policy.pools.get(index));
+        let flow = VmState::flow_control_of(policy, pool).filter(|_| facts.is_some());
+        let budgets = self.account.budget.asks.clone();
+        if flow.is_none() && budgets.is_empty() {
+            return None;
+        }
+        let ttl = TimeToLive {
+            request_ms: flow.map_or(0, |flow| flow.request_ttl_ms),
+            no_endpoint_ms: flow.map_or(0, |flow| flow.no_endpoint_ttl_ms),
+        };
+        let Control { fairness_id, slo_ttft_ms, .. } = &plan.control;
+        let slo = slo_ttft_ms.map(|ms| ms.to_string());
+        let request = Request {
+            pool: flow.map_or(crate::flow_control::protocol::PoolKey::NONE, |_| pool_key(pool)),
+            priority: plan.priority,
+            flow: fairness_id.clone().unwrap_or_else(|| DEFAULT_FAIRNESS_ID.into()),
+            tokens: self.account.budget.reserved,
+            bytes: facts.map_or(0, |facts| facts.body_bytes as u64),
+            since_ms: self.started_ms,
+            deadline_ms: deadline_ms(self.started_ms, ttl.request_ms),
+            slo_ms: slo_deadline_ms(self.started_ms, slo.as_deref()),
+            budgets,
+        };
+        self.record.flow_controlled = flow.is_some();
+        Some(env.vm.acquire(request, env.context, ttl, env.now_ms))
+    }
+}
+
+/// The answer to a request that may not go, and one word for the access log.
+pub(super) fn refusal(refused: &Refused) -> (LocalReply, &'static str) {
+    let (reason, retry_after_ms) = match refused {
+        Refused::Budget(refusal) => return (refusal_reply(refusal), "warmroute_budget"),
+        Refused::Queue { reason, retry_after_ms } => (*reason, *retry_after_ms),
+    };
+    let (message, details) = match reason {
+        DropReason::Saturated => ("The queue for this pool is full.", "warmroute_queue_full"),
+        DropReason::NoEndpoints | DropReason::TtlNoEndpoints => {
+            ("No endpoint is available to serve the request.", "warmroute_no_endpoint")
+        }
+        DropReason::TtlExpired => {
+            ("The request waited for its turn for too long.", "warmroute_ttl_expired")
+        }
+        DropReason::Evicted => {
+            ("The request was ended in favour of one of higher priority.", "warmroute_evicted")
+        }
+        DropReason::Cancelled => ("The request was cancelled.", "warmroute_cancelled"),
+        DropReason::ShuttingDown => ("The gateway is shutting down.", "warmroute_shutting_down"),
+        DropReason::Budget => ("The budget is used up.", "warmroute_budget"),
+    };
+    let mut reply = LocalReply::error(reason.status(), message, None);
+    if let Some(header) = reason.header() {
+        reply = reply.dropped(header);
+    }
+    let seconds = retry_after_ms.div_ceil(1000).max(1).to_string();
+    reply.headers.push(("retry-after", seconds.into()));
+    (reply, details)
+}
