@@ -178,12 +178,16 @@ crate::tests! {
         assert!(buckets.len() <= 20_000, "{}", buckets.len());
 
         let mut small = Buckets::with_room(2);
-        small.take_all(&[of(0, 10)], 0).unwrap();
-        small.take_all(&[of(1, 20)], 0).unwrap();
-        let refusal = small.take_all(&[of(2, 10)], 99).unwrap_err();
-        assert_eq!(refusal.why, Why::TableFull);
-        assert!(small.take_all(&[of(1, 1)], 99).is_ok());
-        assert!(small.take_all(&[of(2, 10)], 100).is_ok());
+        let start = 1_000_000;
+        for (tenant, amount) in [(0, 30), (1, 60)] {
+            small.take_all(&[of(tenant, amount)], start).unwrap();
+        }
+        let refused = |small: &mut Buckets, now_ms| small.take_all(&[of(2, 10)], now_ms).map_err(|refusal| refusal.why);
+        assert_eq!(refused(&mut small, start + 299), Err(Why::TableFull));
+        assert!(small.take_all(&[of(1, 1)], start + 299).is_ok());
+        // One is full again, but it has just been looked at.
+        assert_eq!(refused(&mut small, start + 300), Err(Why::TableFull));
+        assert!(refused(&mut small, start + 549).is_ok());
         assert_eq!(small.len(), 2);
     }
 
