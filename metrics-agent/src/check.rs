@@ -1,5 +1,7 @@
 //! `check-config`: prints what was understood.
 
+mod policy;
+
 use crate::config::Configuration;
 use crate::config::kv_events::Plan;
 use crate::tokenizer::Tokenizer;
@@ -46,16 +48,17 @@ pub fn run(root: &Path, out: &mut impl Write, errors: &mut impl Write) -> io::Re
             }
         }
     }
-    writeln!(
-        out,
-        "ok: {}, {}, {}, {}, {}, {}",
+    policy::print(&configuration, out)?;
+    let mut counts = vec![
         count(configuration.files, "file"),
         count(configuration.endpoint_lists, "endpoint list"),
         count(configuration.endpoints.len(), "endpoint"),
-        count(configuration.kv_events.len(), "KVEvents document"),
+        count(configuration.kv_events_documents, "KVEvents document"),
         count(configuration.models.len(), "model"),
-        count(warnings, "warning"),
-    )?;
+    ];
+    counts.extend(configuration.objects.counts().iter().map(|(kind, n)| count(*n, kind)));
+    counts.push(count(warnings, "warning"));
+    writeln!(out, "ok: {}", counts.join(", "))?;
     Ok(true)
 }
 

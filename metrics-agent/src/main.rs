@@ -35,6 +35,8 @@ fn main() -> ExitCode {
             tracing_subscriber::fmt()
                 .json()
                 .flatten_event(true)
+                // It would be told on standard error, too, and end the agent if nobody reads that any more.
+                .log_internal_errors(false)
                 .with_max_level(LevelFilter::from_level(args.log_level))
                 .with_writer(std::io::stderr)
                 .init();

@@ -140,7 +140,7 @@ impl Builder {
                     inner.one_line = text.one_line;
                     match inner.kind().map_err(|issue| vec![issue])? {
                         Kind::EndpointPickerConfig => {
-                            self.add_picker(&inner, Some(head.clone()))?
+                            self.add_picker(&inner, Some(head.clone()))?;
                         }
                         _ => self.configuration.warnings.push(config_map::nothing(&head)),
                     }

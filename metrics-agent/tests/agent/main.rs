@@ -18,6 +18,7 @@ mod hosts;
 mod http;
 mod kv_events;
 mod kv_publisher;
+mod policy;
 mod ledger;
 mod program;
 mod reader;

@@ -29,12 +29,13 @@ fn check_config_prints_what_it_understood() {
     let (code, out, errors) = check(&folder, "");
     assert_eq!(code, Some(0), "{errors}");
     let lines: Vec<_> = out.lines().collect();
-    let expected = [
-        "endpoint default/a at 10.0.0.1:8000",
-        "endpoint default/b at [fd00::2]:8000",
-        "ok: 2 files, 2 endpoint lists, 2 endpoints, 0 KVEvents documents, 0 models, 1 warning",
-    ];
-    assert_eq!(lines, expected);
+    let expected = ["endpoint default/a at 10.0.0.1:8000", "endpoint default/b at [fd00::2]:8000"];
+    assert_eq!(lines[..2], expected);
+    let last = "ok: 2 files, 2 endpoint lists, 2 endpoints, 0 KVEvents documents, 0 models, 0 EndpointPickerConfigs, \
+                0 InferencePools, 0 HTTPRoutes, 0 InferenceModelRewrites, 0 InferenceObjectives, 0 model mappings, \
+                0 TenantQuotas, 1 warning";
+    assert_eq!(*lines.last().unwrap(), last);
+    assert!(out.contains("scorer queue-scorer weight 2 (Queue)"), "llm-d's default plugins\n{out}");
     assert!(errors.contains("b.yml:2: kind `Deployment` is not read"), "{errors}");
 }
 
@@ -82,12 +83,9 @@ fn check_config_says_which_models_are_told_byte_for_byte() {
     let (code, out, errors) = check(&folder, "pool.yaml");
     assert_eq!(code, Some(0), "{errors}");
     let lines: Vec<_> = out.lines().collect();
-    let expected = [
-        "model fine, 4101 token ids, chat template, NFC",
-        "model none, approximate",
-        "ok: 1 file, 1 endpoint list, 0 endpoints, 0 KVEvents documents, 2 models, 1 warning",
-    ];
-    assert_eq!(lines, expected);
+    let expected = ["model fine, 4101 token ids, chat template, NFC", "model none, approximate"];
+    assert_eq!(lines[..2], expected);
+    assert!(lines.last().unwrap().contains(" 2 models, "), "{out}");
     let expected = "none/tokenizer.json cannot be read";
     assert!(errors.starts_with("warning: model none: ") && errors.contains(expected), "{errors}");
 }
@@ -216,4 +214,117 @@ fn help_names_every_option_and_its_default() {
     for part in ["--config <FILE-or-FOLDER>", "--eds-dir", "127.0.0.1:7080", "50ms", "/readyz"] {
         assert!(help.contains(part), "{part}\n{help}");
     }
+}
+
+const OBJECTS: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: chat-epp-config, namespace: prod}
+data:
+  config.yaml: |
+    apiVersion: llm-d.ai/v1alpha1
+    kind: EndpointPickerConfig
+    plugins:
+      - type: prefix-cache-scorer
+        parameters: {matchLengthWeight: 0.5}
+      - {type: queue-scorer}
+    schedulingProfiles:
+      - name: default
+        plugins: [{pluginRef: prefix-cache-scorer, weight: 3}, {pluginRef: queue-scorer}]
+---
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {name: chat, namespace: prod}
+spec:
+  selector: {matchLabels: {app: vllm}}
+  targetPorts: [{number: 8000}, {number: 8001}]
+  endpointPickerRef: {name: chat-epp, port: {number: 9002}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: chat, namespace: prod}
+spec:
+  parentRefs: [{name: gateway}]
+  rules:
+    - matches: [{path: {type: PathPrefix, value: /v1}, headers: [{name: X-Model, value: chat}]}]
+      backendRefs:
+        - {group: inference.networking.k8s.io, kind: InferencePool, name: chat, weight: 9}
+        - {group: inference.networking.k8s.io, kind: InferencePool, name: gone, weight: 1}
+      timeouts: {request: 0s}
+---
+apiVersion: llm-d.ai/v1alpha2
+kind: InferenceModelRewrite
+metadata: {name: helper, namespace: prod}
+spec:
+  poolRef: {name: chat}
+  rules:
+    - matches: [{model: {type: Exact, value: helper}}]
+      targets: [{modelRewrite: helper-1, weight: 3}, {modelRewrite: helper-2, weight: 1}]
+---
+apiVersion: llm-d.ai/v1alpha2
+kind: InferenceObjective
+metadata: {name: gold, namespace: prod}
+spec: {priority: 10, poolRef: {name: chat}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: names, namespace: prod, labels: {inference.llm-d.ai/ipp-managed: "true"}}
+data: {baseModel: chat, adapters: "[helper, helper-1]"}
+---
+apiVersion: mini-platform.local/v1alpha1
+kind: TenantQuota
+metadata: {name: team}
+spec:
+  identity: {apiKeyHashes: [00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff]}
+  inject: {objective: gold}
+  limits: [{model: chat, rpm: 60, tpm: 1000}]
+---
+endpoints:
+- {name: e, namespace: prod, address: 10.0.0.1, labels: {app: vllm}}
+"#;
+
+#[test]
+fn check_config_prints_the_whole_pipeline() {
+    let folder = Folder::new();
+    folder.write("all.yaml", OBJECTS);
+    let (code, out, errors) = check(&folder, "all.yaml");
+    assert_eq!(code, Some(0), "{errors}");
+    for line in [
+        "endpoint prod/e-rank-0 at 10.0.0.1:8000 app=vllm",
+        "endpoint prod/e-rank-1 at 10.0.0.1:8001 app=vllm",
+        "pool prod/chat: cluster --pool, selector app=vllm, ports 8000 8001, HTTP/1.1, FailClose, plugins of \
+         chat-epp-config, 2 endpoints",
+        "plugins of chat-epp-config: one profile, parsers OpenAi Anthropic VllmHttp Passthrough",
+        "    scorer prefix-cache-scorer weight 3 (PrefixCache, match_length_scale_tokens=8192, match_length_weight=0.5)",
+        "    scorer queue-scorer weight 1 (Queue)",
+        "    picker max-score-picker (kind=\"MaxScore\", max_endpoints=1)",
+        "route 1: path /v1/*, header x-model=chat → 9 prod/chat : 1 prod/gone (500) (prod/chat/0, split by \
+         conversation, no timeout)",
+        "base model chat: helper, helper-1",
+        "rewrite prod/helper of prod/chat: helper → 3 helper-1 : 1 helper-2, split by conversation",
+        "objective gold of prod/chat: priority 10",
+        "tenant team: 1 API key, fairness ID team, objective gold, cut streams billed by chunks",
+        "  model chat: 60 requests a minute, 1000 tokens a minute",
+        "ok: 1 file, 1 endpoint list, 2 endpoints, 0 KVEvents documents, 0 models, 1 EndpointPickerConfig, \
+         1 InferencePool, 1 HTTPRoute, 1 InferenceModelRewrite, 1 InferenceObjective, 1 model mapping, \
+         1 TenantQuota, 1 warning",
+    ] {
+        assert!(out.lines().any(|printed| printed == line), "{line}\n{out}");
+    }
+    assert!(
+        errors.contains("all.yaml:34: backend `prod/gone` does not exist (ResolvedRefs=False)"),
+        "{errors}"
+    );
+    assert!(!out.contains("00112233"), "no secret is shown\n{out}");
+}
+
+#[test]
+fn check_config_points_into_the_text_of_a_config_map() {
+    let folder = Folder::new();
+    folder.write("all.yaml", &OBJECTS.replace("matchLengthWeight", "matchLengthWieght"));
+    let (code, out, errors) = check(&folder, "all.yaml");
+    assert_eq!((code, out.as_str()), (Some(1), "refused: 1 error\n"));
+    let expected = "all.yaml:11: plugin `prefix-cache-scorer` of type `prefix-cache-scorer`: there is no parameter \
+                    `matchLengthWieght`; did you mean `matchLengthWeight`?";
+    assert!(errors.contains(expected), "{errors}");
 }

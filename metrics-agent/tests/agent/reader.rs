@@ -8,6 +8,7 @@ use std::sync::Arc;
 use warmroute_shared_state::block::Tier;
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
 use warmroute_shared_state::model::ModelRecord;
+use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::signals::Signals;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 
@@ -36,6 +37,7 @@ pub(crate) struct Reader {
     pub(crate) position: Option<Position>,
     pub(crate) rows: BTreeMap<EndpointId, Row>,
     pub(crate) models: BTreeMap<String, Arc<ModelRecord>>,
+    pub(crate) policy: Option<Policy>,
     pub(crate) snapshots: usize,
 }
 
@@ -46,6 +48,7 @@ impl Reader {
             position: None,
             rows: BTreeMap::new(),
             models: BTreeMap::new(),
+            policy: None,
             snapshots: 0,
         }
     }
@@ -127,7 +130,7 @@ impl Reader {
                     let row = self.rows.get_mut(id).expect("signals of a known endpoint");
                     row.signals = Arc::clone(signals);
                 }
-                AgentOp::Policy(_) => {}
+                AgentOp::Policy(json) => self.policy = Some(Policy::from_json(json).unwrap()),
                 AgentOp::Model(model) => {
                     self.models.insert(model.name.clone(), Arc::clone(model));
                 }

@@ -150,7 +150,7 @@ fn stable(head: Head, raw: Stable) -> Result<PoolSpec, Fault> {
         None => (None, false),
         Some(picker) => {
             picker.port.map(|port| port_number("number", &port.number)).transpose()?;
-            (Some(picker.name), fails_open(picker.failure_mode)?)
+            (Some(picker.name), fails_open(picker.failure_mode.as_ref())?)
         }
     };
     finish(head, raw.selector.match_labels, target_ports, h2c, picker, fail_open)
@@ -162,7 +162,7 @@ fn alpha(head: Head, raw: Alpha) -> Result<PoolSpec, Fault> {
         None => (None, false),
         Some(picker) => {
             picker.port_number.map(|port| port_number("portNumber", &port)).transpose()?;
-            (Some(picker.name), fails_open(picker.failure_mode)?)
+            (Some(picker.name), fails_open(picker.failure_mode.as_ref())?)
         }
     };
     finish(head, raw.selector, vec![port], false, picker, fail_open)
@@ -196,12 +196,12 @@ fn port_number(field: &'static str, number: &Spanned<i64>) -> Result<u16, Fault>
     Ok(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
-fn fails_open(mode: Option<Spanned<String>>) -> Result<bool, Fault> {
-    match mode.as_ref().map(|mode| mode.value.as_str()) {
+fn fails_open(mode: Option<&Spanned<String>>) -> Result<bool, Fault> {
+    match mode.map(|mode| mode.value.as_str()) {
         None | Some("FailClose") => Ok(false),
         Some("FailOpen") => Ok(true),
         Some(other) => {
-            let line = mode.as_ref().map_or(0, |mode| mode.referenced.line());
+            let line = mode.map_or(0, |mode| mode.referenced.line());
             Err((line, Problem::bad("failureMode", other, "`FailClose` or `FailOpen`")))
         }
     }

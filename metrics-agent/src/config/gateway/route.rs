@@ -185,7 +185,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn route(&mut self, raw: Raw) -> Result<(Vec<String>, Vec<RuleSpec>), Fault> {
         let hosts = raw.hostnames.unwrap_or_default();
-        let hosts = hosts.into_iter().map(route_match::host).collect::<Result<_, _>>()?;
+        let hosts = hosts.iter().map(route_match::host).collect::<Result<_, _>>()?;
         let rules = match raw.rules {
             Some(rules) => bounded("rules", rules)?,
             // As Gateway API has it: everything matches, and there is no backend.
@@ -279,11 +279,11 @@ impl Filter {
         for (from, into) in [(set, &mut rule.set), (add, &mut rule.add)] {
             for header in from.unwrap_or_default() {
                 let value = header_value(header.value)?;
-                into.push((route_match::header_name(header.name)?, value));
+                into.push((route_match::header_name(&header.name)?, value));
             }
         }
         for name in remove.unwrap_or_default() {
-            rule.remove.push(route_match::header_name(name)?);
+            rule.remove.push(route_match::header_name(&name)?);
         }
         if rule.set.len() + rule.add.len() + rule.remove.len() > MAX_HEADERS {
             let problem = Problem::TooMany { what: "header changes in a rule", limit: MAX_HEADERS };

@@ -60,7 +60,7 @@ impl RawMatch {
             hosts: Vec::new(),
             path: self.path.map_or(Ok(PathMatch::default()), path)?,
             headers: pairs(self.headers, "header", header_name)?,
-            query: pairs(self.query_params, "query parameter", |name| Ok(name.value))?,
+            query: pairs(self.query_params, "query parameter", |name| Ok(name.value.clone()))?,
             method,
             rule: 0,
         })
@@ -99,7 +99,7 @@ fn path(raw: RawPath) -> Result<PathMatch, Fault> {
 fn pairs(
     raw: Option<Vec<Pair>>,
     what: &str,
-    name: impl Fn(Spanned<String>) -> Result<String, Fault>,
+    name: impl Fn(&Spanned<String>) -> Result<String, Fault>,
 ) -> Result<Vec<(String, String)>, Fault> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for pair in raw.unwrap_or_default() {
@@ -108,7 +108,7 @@ fn pairs(
             let problem = unsupported(what, &kind.value, "give `Exact`");
             return Err((kind.referenced.line(), problem));
         }
-        let key = name(pair.name)?;
+        let key = name(&pair.name)?;
         if !pairs.iter().any(|(known, _)| *known == key) {
             pairs.push((key, pair.value.value));
         }
@@ -128,7 +128,7 @@ fn unsupported(what: &str, kind: &str, instead: &'static str) -> Problem {
 }
 
 /// A header's name, in lower case.
-pub(super) fn header_name(name: Spanned<String>) -> Result<String, Fault> {
+pub(super) fn header_name(name: &Spanned<String>) -> Result<String, Fault> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if !name.value.is_empty() && name.value.len() <= 256 && name.value.chars().all(fine) {
         return Ok(name.value.to_ascii_lowercase());
@@ -137,7 +137,7 @@ pub(super) fn header_name(name: Spanned<String>) -> Result<String, Fault> {
 }
 
 /// A host name, in lower case.
-pub(super) fn host(name: Spanned<String>) -> Result<String, Fault> {
+pub(super) fn host(name: &Spanned<String>) -> Result<String, Fault> {
     let text = name.value.to_ascii_lowercase();
     let bare = text.strip_prefix("*.").unwrap_or(&text);
     let label = |label: &str| {

@@ -84,9 +84,7 @@ fn max_score() -> Named<Picker> {
 
 fn picker(plugin: &Configured) -> Option<Named<Picker>> {
     match plugin.plugin() {
-        Plugin::Picker(picker) => {
-            Some(Named { name: plugin.name().into(), plugin: picker.clone() })
-        }
+        Plugin::Picker(picker) => Some(Named { name: plugin.name().into(), plugin: *picker }),
         _ => None,
     }
 }
