@@ -125,4 +125,40 @@ crate::tests! {
         assert_eq!((fleet.went(), fleet.counted()), (vec!["b".to_owned()], (2, 0)), "the grant");
         assert_eq!(fleet.held(), 2);
     }
+
+    fn leases_of_a_lost_dispatcher_are_void() {
+        let asks = vec![Ask { bucket: BucketId::new("t", "*", Kind::Concurrency), limit: 200, amount: 1 }];
+        for budgets in [Vec::new(), asks] {
+            let limited = !budgets.is_empty();
+            let with = || Request { budgets: budgets.clone(), ..request("t", 0, 1) };
+            let places = if limited { 1000 } else { 200 };
+            let mut fleet = Fleet::new(4, control(places, Fairness::GlobalStrict));
+            for n in 0..4 {
+                fleet.send(n, &format!("first{n}"), with());
+            }
+            fleet.start_dispatcher();
+            fleet.settle();
+            for n in 0..300 {
+                fleet.send(1 + n % 3, &format!("n{n}"), with());
+            }
+            for n in 0..10 {
+                fleet.send_with(0, &format!("late{n}"), with(), super::fleet::FOR_EVER);
+            }
+            fleet.settle();
+            assert_eq!(fleet.held(), 200, "budgets: {limited}");
+        }
+    }
+
+    fn a_lost_grant_takes_nothing_twice() {
+        let mut fleet = full(1, 0);
+        let ask = Ask { bucket: BucketId::new("t", "*", Kind::Tokens), limit: 100, amount: 60 };
+        fleet.release("n0");
+        fleet.send_with(0, "a", Request { budgets: vec![ask], ..request("t", 0, 0) }, super::fleet::FOR_EVER);
+        assert!(fleet.step_dispatcher());
+        fleet.lose_message(false);
+        fleet.pass(600);
+        assert_eq!((fleet.went(), fleet.counted()), (vec!["a".to_owned()], (1, 0)));
+        let now_ms = fleet.now_ms;
+        assert_eq!(fleet.dispatcher().budgets().level(&ask, now_ms).remaining(), 41, "and 600 ms gave 1 back");
+    }
 }
