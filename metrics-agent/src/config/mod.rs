@@ -90,7 +90,7 @@ impl Configuration {
     #[must_use]
     pub fn policy(&self, cluster: &str) -> Policy {
         let mut policy = self.unnamed_policy.clone();
-        resolve::name_clusters(&mut policy, cluster);
+        resolve::name_clusters(&mut policy, &self.objects.pools, cluster);
         policy
     }
 
@@ -190,5 +190,33 @@ mod tests {
     fn one_bad_file_refuses_the_whole() {
         let issues = load(&[source("a.yaml", A), source("b.yaml", "endpoints: [{name: b}]")]);
         assert!(issues.unwrap_err()[0].starts_with("b.yaml:1: field `address` is missing"));
+    }
+
+    const OBJECTS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  x: |\n    apiVersion: llm-d.ai/v1alpha1\n    \
+        kind: EndpointPickerConfig\n    plugins:\n    - type: utilization-filter\n      parameters: {conditions: [{metric: \
+        waiting-queue, maxValue: 4}]}\n---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: gateway.networking.k8s.io/v1\n  \
+        kind: HTTPRoute\n  metadata: {name: r}\n  spec:\n    rules:\n    - matches: [{path: {value: /é}}]\n";
+
+    #[test]
+    fn nesting_without_end_is_refused() {
+        for depth in [100, 1000, 100_000] {
+            let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            let text = format!(
+                "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{{type: queue-scorer, parameters: {nested}}}]\n"
+            );
+            let issues = load(&[source("a.yaml", &text)]).unwrap_err();
+            assert!(issues[0].starts_with("a.yaml:3:"), "{issues:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn objects_cut_anywhere_are_read_or_refused(cut in 0usize..600, text in "[a-z:|>\\-\\[\\]{} \n]{0,20}") {
+            let cut = (0..=cut.min(OBJECTS.len())).rev().find(|at| OBJECTS.is_char_boundary(*at)).unwrap();
+            let (before, after) = OBJECTS.split_at(cut);
+            for document in [format!("{before}{text}"), format!("{before}{text}{after}")] {
+                let _ = load(&[source("a.yaml", &document)]);
+            }
+        }
     }
 }

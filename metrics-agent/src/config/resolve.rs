@@ -284,9 +284,10 @@ fn objectives(objects: &Objects, warnings: &mut Vec<Issue>) -> Vec<Objective> {
     objectives
 }
 
-/// Gives pools their clusters: a single pool is the one that Envoy has by the name `single`.
-pub fn name_clusters(policy: &mut Policy, single: &str) {
-    if let [pool] = policy.pools.as_mut_slice() {
+/// Gives pools their clusters: a single pool is the one that Envoy has by the name `single`, unless its engines speak
+/// HTTP/2, which that cluster does not.
+pub fn name_clusters(policy: &mut Policy, specs: &[PoolSpec], single: &str) {
+    if let ([pool], [PoolSpec { h2c: false, .. }]) = (policy.pools.as_mut_slice(), specs) {
         single.clone_into(&mut pool.cluster);
         return;
     }

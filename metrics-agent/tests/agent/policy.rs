@@ -11,7 +11,7 @@ fn pool(name: &str) -> String {
     format!(
         "---\napiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\nmetadata: {{name: {name}, namespace: serving}}\n\
          spec:\n  selector: {{matchLabels: {{variant: {name}}}}}\n  targetPorts: [{{number: 8000}}]\n  \
-         appProtocol: kubernetes.io/h2c\n"
+         appProtocol: http\n"
     )
 }
 

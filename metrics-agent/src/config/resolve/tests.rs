@@ -100,6 +100,10 @@ fn one_pool_is_the_cluster_that_there_is_and_several_have_their_own() {
     let one = load(&pool("a", "x")).unwrap().policy("all");
     assert_eq!((one.pools[0].cluster.as_str(), one.pools[0].fail_open), ("all", true));
     assert_eq!(one.routing.default_pool, Some(0));
+    let h2c = pool("a", "x")
+        .replace("  endpointPickerRef", "  appProtocol: kubernetes.io/h2c\n  endpointPickerRef");
+    let h2c = load(&h2c).unwrap().policy("all");
+    assert_eq!(h2c.pools[0].cluster, "n.a", "the cluster of all speaks HTTP/1.1");
     let two = load(&[pool("a", "x"), pool("b", "x")].concat()).unwrap();
     let clusters = |single: &str| -> Vec<String> {
         two.policy(single).pools.into_iter().map(|pool| pool.cluster).collect()
