@@ -98,7 +98,7 @@ impl Member {
 
     /// It was asked too long ago.
     pub(super) fn is_late(&self, now_ms: u64) -> bool {
-        let late = |asked: &Asked| now_ms.saturating_sub(asked.at_ms) >= ASK_AGAIN_MS;
+        let late = |asked: &Asked| now_ms.abs_diff(asked.at_ms) >= ASK_AGAIN_MS;
         self.asked.as_ref().is_some_and(late)
     }
 
