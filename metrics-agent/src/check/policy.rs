@@ -267,11 +267,13 @@ fn print_tenant(tenant: &TenantSpec, out: &mut impl Write) -> io::Result<()> {
     let objective = tenant.inject.objective.as_deref().unwrap_or("none");
     writeln!(
         out,
-        "tenant {}: {}{}, fairness ID {}, objective {objective}, cut streams billed {}",
+        "tenant {}: {}{}{}, fairness ID {}, objective {objective}{}, cut streams billed {}",
         tenant.head.name,
         super::count(tenant.api_key_hashes.len(), "API key"),
         if tenant.jwt.is_some() { " and JWT claims" } else { "" },
+        if tenant.strip_key { ", taken off" } else { "" },
         tenant.inject.fairness_id,
+        tenant.inject.tier.as_ref().map(|tier| format!(", tier {tier}")).unwrap_or_default(),
         if tenant.accounting.exact_disconnects { "exactly" } else { "by chunks" },
     )?;
     for limits in &tenant.limits {

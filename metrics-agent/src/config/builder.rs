@@ -241,7 +241,7 @@ impl Builder {
         let size = self.configuration.unnamed_policy.to_json().len();
         if size > MAX_POLICY_BYTES {
             let text = format!(
-                "routes and plugins come to {size} bytes for Envoy's filter, more than {MAX_POLICY_BYTES}; give fewer"
+                "routes, plugins and tenants come to {size} bytes for Envoy's filter, more than {MAX_POLICY_BYTES}; give fewer"
             );
             self.issues.push(Issue::new(root, 0, Problem::Conflict(text)));
         }

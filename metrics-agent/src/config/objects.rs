@@ -10,8 +10,10 @@ use super::object::Place;
 use super::picker::PickerSpec;
 use super::tenant::TenantSpec;
 
-/// Objects of one kind at most.
+/// Objects of one kind at most. Tenants may be more: the size of the policy bounds them.
 const MAX_OBJECTS: usize = 512;
+const MAX_TENANTS: usize = 16_384;
+const TENANTS: &str = "TenantQuota";
 
 /// The objects, in the order of the files.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -43,7 +45,7 @@ impl Objects {
             ("InferenceModelRewrite", self.rewrites.len()),
             ("InferenceObjective", self.objectives.len()),
             ("model mapping", self.mappings.len()),
-            ("TenantQuota", self.tenants.len()),
+            (TENANTS, self.tenants.len()),
         ]
     }
 
@@ -58,10 +60,13 @@ impl Objects {
     /// # Errors
     /// If there is one.
     pub(super) fn check_counts(&self) -> Result<(), Problem> {
-        match self.counts().iter().find(|(_, n)| *n > MAX_OBJECTS) {
-            Some((what, _)) => Err(Problem::TooMany { what, limit: MAX_OBJECTS }),
-            None => Ok(()),
+        for (what, n) in self.counts() {
+            let limit = if what == TENANTS { MAX_TENANTS } else { MAX_OBJECTS };
+            if n > limit {
+                return Err(Problem::TooMany { what, limit });
+            }
         }
+        Ok(())
     }
 
     /// Where the tenants' objectives are named that do not exist.

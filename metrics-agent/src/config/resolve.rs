@@ -1,5 +1,7 @@
 //! Makes the policy of the objects: every name becomes an index, or a remark that nothing has it.
 
+mod shares;
+
 use super::error::{Issue, Problem};
 use super::gateway::PoolRef;
 use super::gateway::pool::PoolSpec;
@@ -49,6 +51,8 @@ pub fn resolve(objects: &Objects) -> Result<Resolved, Vec<Issue>> {
     resolved.policy.model_mappings = mappings(objects)?;
     resolved.policy.rewrites = rewrites(objects, &mut resolved.warnings);
     resolved.policy.objectives = objectives(objects, &mut resolved.warnings);
+    resolved.policy.flow = shares::flow(&resolved.pickers);
+    resolved.policy.tenants = shares::tenants(&objects.tenants);
     for (place, name) in objects.missing_objectives() {
         let text = format!(
             "there is no InferenceObjective `{name}`: its requests have priority 0; add it"

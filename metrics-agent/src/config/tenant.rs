@@ -18,6 +18,8 @@ pub struct TenantSpec {
     pub head: Head,
     /// SHA-256 of its API keys, in lower-case hex.
     pub api_key_hashes: Vec<String>,
+    /// The engine does not get the key.
+    pub strip_key: bool,
     /// Claims of its tokens.
     pub jwt: Option<JwtClaims>,
     /// What the picker is told of its requests.
@@ -47,6 +49,8 @@ pub struct Inject {
     pub fairness_id: String,
     /// Name of an `InferenceObjective`.
     pub objective: Option<String>,
+    /// `x-tenant-tier`, for routes.
+    pub tier: Option<String>,
     /// Line of the file that the objective is named at.
     pub objective_line: u64,
 }
@@ -92,6 +96,8 @@ struct Raw {
 struct RawIdentity {
     #[serde(default)]
     api_key_hashes: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    strip_key: bool,
     jwt_claims: Option<Spanned<JwtClaims>>,
 }
 
@@ -100,6 +106,7 @@ struct RawIdentity {
 struct RawInject {
     fairness_id: Option<Spanned<String>>,
     objective: Option<Spanned<String>>,
+    tier: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -141,7 +148,11 @@ pub(super) fn read(document: &Document<'_>) -> Result<(TenantSpec, Hashes), Issu
 }
 
 fn compile(head: Head, raw: Raw) -> Result<(TenantSpec, Hashes), Fault> {
-    let identity = raw.identity.unwrap_or(RawIdentity { api_key_hashes: None, jwt_claims: None });
+    let identity = raw.identity.unwrap_or(RawIdentity {
+        api_key_hashes: None,
+        strip_key: false,
+        jwt_claims: None,
+    });
     let mut hashes = Hashes::new();
     for hash in identity.api_key_hashes.unwrap_or_default() {
         let line = hash.referenced.line();
@@ -184,12 +195,13 @@ fn compile(head: Head, raw: Raw) -> Result<(TenantSpec, Hashes), Fault> {
     let inject = inject(raw.inject, &head.name)?;
     let accounting = raw.accounting.map_or(Ok(Accounting::default()), accounting)?;
     let api_key_hashes = hashes.iter().map(|(hash, _)| hash.clone()).collect();
+    let strip_key = identity.strip_key;
     let jwt = identity.jwt_claims.map(|jwt| jwt.value);
-    Ok((TenantSpec { head, api_key_hashes, jwt, inject, limits, accounting }, hashes))
+    Ok((TenantSpec { head, api_key_hashes, strip_key, jwt, inject, limits, accounting }, hashes))
 }
 
 fn inject(raw: Option<RawInject>, tenant: &str) -> Result<Inject, Fault> {
-    let raw = raw.unwrap_or(RawInject { fairness_id: None, objective: None });
+    let raw = raw.unwrap_or(RawInject { fairness_id: None, objective: None, tier: None });
     let fairness_id = match raw.fairness_id {
         Some(id) => object::checked_name("fairnessId", id)?,
         None => tenant.to_owned(),
@@ -197,7 +209,8 @@ fn inject(raw: Option<RawInject>, tenant: &str) -> Result<Inject, Fault> {
     let objective_line = raw.objective.as_ref().map_or(0, |name| name.referenced.line());
     let objective =
         raw.objective.map(|name| object::checked_name("objective", name)).transpose()?;
-    Ok(Inject { fairness_id, objective, objective_line })
+    let tier = raw.tier.map(|tier| object::checked_name("tier", tier)).transpose()?;
+    Ok(Inject { fairness_id, objective, tier, objective_line })
 }
 
 fn limit(raw: RawLimits) -> Result<Limits, Fault> {
@@ -282,8 +295,8 @@ mod tests {
     #[test]
     fn a_tenant_with_everything() {
         let spec = format!(
-            "  identity:\n    apiKeyHashes: [{}]\n    jwtClaims: {{issuer: i, tenantClaim: c, tenantValue: v}}\n  \
-               inject: {{fairnessId: f, objective: o}}\n  limits:\n  \
+            "  identity:\n    apiKeyHashes: [{}]\n    stripKey: true\n    jwtClaims: {{issuer: i, tenantClaim: c, tenantValue: v}}\n  \
+               inject: {{fairnessId: f, objective: o, tier: gold}}\n  limits:\n  \
                - {{model: m, rpm: 1, tpm: 2, concurrency: 3, inflightTokens: 4, maxCompletionTokensDefault: 5, maxCompletionTokensCap: 6}}\n  \
                - model: '*'\n  accounting: {{preDebit: input_plus_max_output, settleOn: usage_or_chunk_count, streamDisconnect: bill_exact}}\n",
             "aB".repeat(32)
@@ -291,7 +304,7 @@ mod tests {
         let tenant = parse(&spec).unwrap();
         assert_eq!(tenant.api_key_hashes, ["ab".repeat(32)]);
         assert_eq!(tenant.jwt.unwrap().tenant_claim, "c");
-        assert_eq!((tenant.inject.fairness_id.as_str(), tenant.inject.objective_line), ("f", 8));
+        assert_eq!((tenant.inject.fairness_id.as_str(), tenant.inject.objective_line), ("f", 9));
         let limits = &tenant.limits[0];
         let all = [limits.rpm, limits.tpm, limits.concurrency, limits.inflight_tokens];
         assert_eq!(all, [Some(1), Some(2), Some(3), Some(4)]);

@@ -245,3 +245,26 @@ fn a_list_is_read_like_its_objects() {
         "{issues}"
     );
 }
+
+#[test]
+fn tenants_and_flow_control_are_told_as_they_are_enforced() {
+    let text = format!(
+        "apiVersion: warmroute/v1alpha1\nkind: TenantQuota\nmetadata: {{name: t}}\nspec:\n  identity: {{apiKeyHashes: [{}], stripKey: true}}\n  \
+         inject: {{tier: gold}}\n  limits: [{{model: '*', rpm: 1}}, {{model: m, tpm: 2}}]\n  accounting: {{streamDisconnect: bill_exact}}\n\
+         ---\napiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nfeatureGates: [flowControl]\n\
+         flowControl: {{maxRequests: 7, priorityBands: [{{priority: -1}}, {{priority: 5, maxRequests: 3}}]}}\n",
+        "0f".repeat(32)
+    );
+    let policy = load(&text).unwrap().policy("all");
+    let [tenant] = policy.tenants.as_slice() else { panic!("{policy:?}") };
+    assert_eq!((tenant.key_hashes.as_slice(), tenant.strip_key), (&[[0x0f; 32]][..], true));
+    assert_eq!((tenant.fairness_id.as_str(), tenant.tier.as_deref()), ("t", Some("gold")));
+    let limits: Vec<_> = tenant.limits.iter().map(|l| (l.model.as_str(), l.rpm, l.tpm)).collect();
+    assert_eq!(limits, [("m", None, Some(2)), ("*", Some(1), None)]);
+    assert_eq!(tenant.accounting, warmroute_shared_state::policy::tenants::Accounting::Exact);
+    let [flow] = policy.flow.as_slice() else { panic!("{policy:?}") };
+    let bands: Vec<_> = flow.bands.iter().map(|b| (b.priority, b.limits.max_requests)).collect();
+    assert_eq!(bands, [(5, 3), (0, 5000), (-1, 5000)]);
+    assert_eq!((flow.scheduler, flow.max_requests), (0, 7));
+    assert!(load(&text.replace("[flowControl]", "[]")).unwrap().policy("all").flow.is_empty());
+}
