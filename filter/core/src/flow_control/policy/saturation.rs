@@ -137,6 +137,12 @@ pub fn utilization(
     endpoints.map(of).sum::<f64>() / n
 }
 
+/// Without flow control, a full pool refuses requests of a priority below 0 (429, without a drop reason) and no others.
+#[must_use]
+pub fn sheds(priority: i32, saturation: f64) -> bool {
+    priority < 0 && saturation >= 1.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +204,11 @@ mod tests {
                 let saturation = utilization(&detector, seen);
                 assert!((saturation - expected).abs() < 1e-4, "{endpoints:?} {saturation}");
             }
+        }
+
+        fn without_flow_control_only_what_is_below_0_is_shed() {
+            assert!(sheds(-1, 1.0));
+            assert!(!sheds(-1, 0.99) && !sheds(0, 2.0));
         }
 
         fn roles_are_read_from_the_label() {
