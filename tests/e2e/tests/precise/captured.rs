@@ -127,7 +127,7 @@ async fn a_captured_engine_is_picked_for_what_it_told_that_it_holds() -> Result<
     let mut engine = CapturedEngine::start(&format!("kv@captured@{MODEL}"), CAPTURED_BLOCK).await?;
     let address = engine.address.to_string();
     let mut setup = Setup::new(2, 2).precise();
-    setup.other_endpoints = vec![Endpoint { name: NAME.to_owned(), address: engine.address }];
+    setup.other_endpoints = vec![Endpoint::new(NAME, engine.address)];
     let stack = Stack::start(setup).await?;
     let lengths = lengths(&stack.dir().join("model"))?;
     for payload in cases.iter().flat_map(|case| &case.payloads) {
