@@ -277,7 +277,9 @@ impl Stack {
     /// When the file cannot be written.
     pub fn write_documents(&mut self, documents: &str) -> Result<()> {
         documents.clone_into(&mut self.setup.documents);
-        self.write_endpoints(&self.simulated())
+        let mut endpoints = self.simulated();
+        endpoints.extend(self.setup.other_endpoints.iter().cloned());
+        self.write_endpoints(&endpoints)
     }
 
     /// Starts the agent (again), on the same address and with the same arguments.

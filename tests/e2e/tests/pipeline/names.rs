@@ -12,7 +12,7 @@ fn pool(name: &str, variant: &str) -> String {
         "
 apiVersion: inference.networking.k8s.io/v1
 kind: InferencePool
-metadata: {{name: {name}, namespace: serving}}
+metadata: {{name: {name}, namespace: default}}
 spec:
   selector: {{matchLabels: {{variant: {variant}}}}}
   targetPorts: [{{number: 8000}}]
@@ -26,7 +26,7 @@ fn route(weights: (u32, u32), matches: &str) -> String {
         "
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
-metadata: {{name: llama, namespace: serving}}
+metadata: {{name: llama, namespace: default}}
 spec:
   parentRefs: [{{name: gateway}}]
   rules:
@@ -38,7 +38,7 @@ spec:
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {{name: mapping, namespace: serving, labels: {{inference.llm-d.ai/ipp-managed: \"true\"}}}}
+metadata: {{name: mapping, namespace: default, labels: {{inference.llm-d.ai/ipp-managed: \"true\"}}}}
 data:
   baseModel: llama-70b
   adapters: |
@@ -98,7 +98,7 @@ async fn the_engine_gets_its_name_and_the_client_its_own() -> Result<()> {
     let rewrite = "
 apiVersion: llm-d.ai/v1alpha2
 kind: InferenceModelRewrite
-metadata: {name: support, namespace: serving}
+metadata: {name: support, namespace: default}
 spec:
   poolRef: {group: inference.networking.k8s.io, kind: InferencePool, name: bf16}
   rules:
