@@ -119,7 +119,7 @@ async fn requests_without_a_prompt_are_stripped_as_well() -> Result<()> {
     let mut setup = Setup::new(0, 1);
     setup.other_endpoints = vec![Endpoint::new("echo", echo.address)];
     let stack = Stack::start(setup).await?;
-    for line in ["GET /v1/models", "POST /v1/embeddings"] {
+    for line in ["GET /v1/models", "POST /v1/audio/speech"] {
         for (id, spellings) in SPELLINGS {
             let mut client = RawClient::connect(stack.listen()).await?;
             client.send(request(line, id, spellings, "192.0.2.1:80", "{}").as_bytes()).await?;
