@@ -273,9 +273,10 @@ fn worker_queue(slot: usize) -> String {
 }
 
 /// A claim of the current stream's token, from where `jwt_authn` leaves it (`payload_in_metadata: jwt_payload`).
-fn jwt_claim(name: &str) -> Option<Vec<u8>> {
+fn jwt_claim(path: &[&str]) -> Option<Vec<u8>> {
     const FILTER: &str = "envoy.filters.http.jwt_authn";
-    host::property(&["metadata", "filter_metadata", FILTER, "jwt_payload", name])
+    let payload = ["metadata", "filter_metadata", FILTER, "jwt_payload"];
+    host::property(&[payload.as_slice(), path].concat())
 }
 
 /// How many VMs of this Envoy there were, this one included; and a number that no other one has or had: the

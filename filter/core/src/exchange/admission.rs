@@ -47,29 +47,21 @@ pub(super) fn identify(
         return Ok(None);
     }
     let index = env.vm.follower().replica.policy.tenants();
-    let claims = || claims(env, policy, head);
+    let claims = || claims(env, head);
     let identity = index.identify(|name| head.headers.bytes(name), claims)?;
     Ok(Some(identity.tenant))
 }
 
 /// Claims as `jwt_authn` left them: its header, if the configuration names one, else its metadata.
-fn claims(env: &Env<'_>, policy: &Policy, head: &RequestHead) -> Option<Claims> {
+fn claims(env: &Env<'_>, head: &RequestHead) -> Option<Claims> {
     if let Some(name) = &env.config.jwt_payload_header {
         return Claims::from_payload_header(head.headers.bytes(name)?).ok();
     }
-    let claim = |name: &str| {
-        let value = (env.jwt_claim)(name)?;
-        Some((name.to_owned(), serde_json::Value::from(String::from_utf8(value).ok()?)))
-    };
-    let names =
-        policy.tenants.iter().filter_map(|tenant| Some(tenant.jwt.as_ref()?.claim.as_str()));
-    let mut all: serde_json::Map<String, serde_json::Value> = claim("iss").into_iter().collect();
-    for name in names {
-        if !all.contains_key(name) {
-            all.extend(claim(name));
-        }
-    }
-    Claims::from_json(&serde_json::to_vec(&all).ok()?).ok()
+    let index = env.vm.follower().replica.policy.tenants();
+    Claims::from_properties(
+        |path| (env.jwt_claim)(path),
+        |issuer| index.claim_names(issuer).collect::<Vec<_>>(),
+    )
 }
 
 /// What the tenant changes of its request, before a route is chosen.

@@ -67,8 +67,8 @@ pub struct Env<'a> {
     pub scratches: &'a mut Vec<Scratch>,
     /// Number of the stream, for what it is told later.
     pub context: u32,
-    /// A claim of the request's token, by its name, as `jwt_authn` left it in its metadata.
-    pub jwt_claim: &'a dyn Fn(&str) -> Option<Vec<u8>>,
+    /// What `jwt_authn` left of the request's token in its metadata: a property by its path below `jwt_payload`.
+    pub jwt_claim: &'a dyn Fn(&[&str]) -> Option<Vec<u8>>,
     /// Records for the ledger.
     pub ledger: &'a mut Outbox,
     /// What to send to the applier, in this order. Filled here, emptied by the host.

@@ -48,11 +48,11 @@ pub(super) struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoPlan {
     /// No route matches.
-    NoRoute,
+    Route,
     /// The route's backend does not exist.
-    NoBackend,
+    Backend,
     /// A rewrite applies, and none of its targets can be chosen.
-    NoModel,
+    Model,
 }
 
 /// Makes the plan. `model` is the body's, empty if it has none or was not read; `opening` is the conversation's
@@ -93,15 +93,15 @@ pub(super) fn plan(
     let routed = route(policy, &request, &mut chooser);
     plan.pool = match routed.destination {
         Destination::Pool(pool) => pool,
-        Destination::NoRoute => return Err(NoPlan::NoRoute),
-        Destination::NoBackend => return Err(NoPlan::NoBackend),
+        Destination::NoRoute => return Err(NoPlan::Route),
+        Destination::NoBackend => return Err(NoPlan::Backend),
     };
     // A header asks for another name; a rewrite of the client's name overrides it.
     let rewritten = rewrite(policy, plan.pool, model, &mut chooser);
     let asked = plan.control.model_rewrite.as_deref().filter(|_| !model.is_empty());
     plan.target = rewritten.map(|r| r.target).or(asked).unwrap_or(model).to_owned();
     if plan.target.is_empty() && rewritten.is_some() {
-        return Err(NoPlan::NoModel);
+        return Err(NoPlan::Model);
     }
     plan.rewritten_by = rewritten.map(|rewritten| rewritten.by.to_owned());
     plan.priority = plan.control.priority(policy, plan.pool);

@@ -10,11 +10,11 @@ impl NoPlan {
     /// The answer, and one word for the access log.
     pub(super) fn reply(self) -> (LocalReply, &'static str) {
         match self {
-            Self::NoRoute => (
+            Self::Route => (
                 LocalReply::error(404, "No route matches this request.", None),
                 "warmroute_no_route",
             ),
-            Self::NoBackend => (
+            Self::Backend => (
                 LocalReply::error(
                     500,
                     "The route of this request leads to a pool that does not exist.",
@@ -22,7 +22,7 @@ impl NoPlan {
                 ),
                 "warmroute_no_backend",
             ),
-            Self::NoModel => (
+            Self::Model => (
                 LocalReply::error(
                     400,
                     "The model of this request could not be found.",

@@ -1,7 +1,7 @@
 //! Where a request goes and under what name, before any endpoint is picked: pool, model name, priority.
 //!
 //! Pure functions over the compiled configuration ([`Policy`](warmroute_shared_state::policy::Policy)). A weighted
-//! choice is made by conversation ([`split`]), so that a chat never changes sides.
+//! choice is made by conversation ([`Chooser`]), so that a chat never changes sides.
 
 mod control;
 mod conversation;
