@@ -5,5 +5,6 @@ mod bed;
 mod filters;
 mod handlers;
 mod names;
+mod parsers;
 mod reloads;
 mod scorers;
