@@ -2,6 +2,7 @@
 #![cfg(feature = "e2e")]
 
 mod bed;
+mod control;
 mod filters;
 mod handlers;
 mod names;
