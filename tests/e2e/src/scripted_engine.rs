@@ -231,15 +231,50 @@ async fn next_request(socket: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<
     };
     let head = String::from_utf8_lossy(&read[..end]).into_owned();
     read.drain(..end + 4);
-    // Envoy passes on the length that the tests' clients give.
+    // Envoy passes on the length that the tests' clients give; a body that the filter changed comes in chunks.
+    if header(&head, "transfer-encoding").is_some_and(|value| value == "chunked") {
+        return Ok(chunked_body(socket, read).await?.map(|body| Request { head, body }));
+    }
     let length = header(&head, "content-length").and_then(|value| value.parse().ok()).unwrap_or(0);
-    while read.len() < length {
+    let body = take_bytes(socket, read, length).await?;
+    Ok(body.map(|body| Request { head, body }))
+}
+
+/// The next bytes of the connection; none if it ends before.
+async fn take_bytes(
+    socket: &mut TcpStream,
+    read: &mut Vec<u8>,
+    count: usize,
+) -> io::Result<Option<Vec<u8>>> {
+    while read.len() < count {
         if !fill(socket, read).await? {
             return Ok(None);
         }
     }
-    let body = read.drain(..length).collect();
-    Ok(Some(Request { head, body }))
+    Ok(Some(read.drain(..count).collect()))
+}
+
+/// A body in chunks, without trailers.
+async fn chunked_body(socket: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    let mut body = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(at) = read.windows(2).position(|window| window == b"\r\n") {
+                break at;
+            }
+            if !fill(socket, read).await? {
+                return Ok(None);
+            }
+        };
+        let line = String::from_utf8_lossy(&read[..end]).into_owned();
+        read.drain(..end + 2);
+        let size = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+        let Some(chunk) = take_bytes(socket, read, size + 2).await? else { return Ok(None) };
+        if size == 0 {
+            return Ok(Some(body));
+        }
+        body.extend_from_slice(&chunk[..size]);
+    }
 }
 
 async fn fill(socket: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<bool> {

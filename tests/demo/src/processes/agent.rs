@@ -46,6 +46,11 @@ impl Agent {
             "--pool".to_owned(),
             pool.to_owned(),
         ];
+        // Else it would keep its ledger with the machine's own.
+        if !arguments.iter().any(|argument| matches!(argument.as_str(), "--ledger" | "--no-ledger"))
+        {
+            all.extend(["--ledger".to_owned(), ledger_file(dir).display().to_string()]);
+        }
         all.extend(arguments.iter().cloned());
         let mut process = Process::start("warmroute-agent", &programs.agent, &all, dir, session)?;
         let ready = async || {
@@ -95,6 +100,11 @@ struct Page {
 /// The endpoints file in the folder of a run.
 pub(super) fn endpoints_file(dir: &Path) -> PathBuf {
     dir.join("endpoints.yaml")
+}
+
+/// The usage ledger in the folder of a run, unless the agent's arguments name another.
+fn ledger_file(dir: &Path) -> PathBuf {
+    dir.join("usage.sqlite")
 }
 
 /// The folder through which the agent tells Envoy the endpoints.
