@@ -6,6 +6,7 @@ mod control;
 mod filters;
 mod handlers;
 mod names;
+mod names_on_the_wire;
 mod parsers;
 mod reloads;
 mod scorers;

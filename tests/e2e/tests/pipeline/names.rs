@@ -7,7 +7,8 @@ use e2e::{Setup, Stack, client};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-fn pool(name: &str, variant: &str) -> String {
+/// A pool of the engines with this label.
+pub(crate) fn pool(name: &str, variant: &str) -> String {
     format!(
         "
 apiVersion: inference.networking.k8s.io/v1
@@ -64,6 +65,18 @@ fn chat(model: &str, conversation: &str, turns: usize) -> Request {
     Request::chat(&json!({"model": model, "messages": messages}))
 }
 
+/// Clients say `support`, engines `llama-70b`.
+pub(crate) const REWRITE: &str = "
+apiVersion: llm-d.ai/v1alpha2
+kind: InferenceModelRewrite
+metadata: {name: support, namespace: default}
+spec:
+  poolRef: {group: inference.networking.k8s.io, kind: InferencePool, name: bf16}
+  rules:
+  - matches: [{model: {type: Exact, value: support}}]
+    targets: [{modelRewrite: llama-70b, weight: 90}]
+";
+
 const LABELS: [&[(&str, &str)]; 2] = [&[("variant", "bf16")], &[("variant", "fp8")]];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,18 +108,8 @@ async fn a_conversation_keeps_its_pool_and_a_header_directs() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_engine_gets_its_name_and_the_client_its_own() -> Result<()> {
-    let rewrite = "
-apiVersion: llm-d.ai/v1alpha2
-kind: InferenceModelRewrite
-metadata: {name: support, namespace: default}
-spec:
-  poolRef: {group: inference.networking.k8s.io, kind: InferencePool, name: bf16}
-  rules:
-  - matches: [{model: {type: Exact, value: support}}]
-    targets: [{modelRewrite: llama-70b, weight: 90}]
-";
     let setup = Setup::new(2, 1).label(&[("variant", "bf16")]).label(&[("variant", "bf16")]);
-    let stack = Stack::start(setup.document(&(pool("bf16", "bf16") + rewrite))).await?;
+    let stack = Stack::start(setup.document(&(pool("bf16", "bf16") + REWRITE))).await?;
     for stream in [false, true] {
         let mut body: serde_json::Value = serde_json::from_slice(&chat("support", "Hi", 1).body)?;
         body["stream"] = json!(stream);
