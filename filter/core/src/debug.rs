@@ -47,6 +47,7 @@ pub fn state_json(vm: &VmState, now_ms: u64, memory_bytes: usize) -> String {
         .collect();
     // Also of endpoints that are gone: nothing may be left of those.
     let charged: u64 = in_flight.totals.all().iter().map(|(_, c)| u64::from(c.requests)).sum();
+    let (parked, turns) = vm.flow_counts();
     json!({
         "incarnation": format!("{:016x}", vm.incarnation()),
         "slot": vm.slot(),
@@ -67,6 +68,8 @@ pub fn state_json(vm: &VmState, now_ms: u64, memory_bytes: usize) -> String {
         "vms": in_flight.totals.row_count(),
         "in_flight": charged,
         "in_flight_here": vm.ledger().total(),
+        "parked_here": parked,
+        "turns_here": turns,
         "endpoints": endpoints,
     })
     .to_string()

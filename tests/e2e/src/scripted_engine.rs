@@ -34,6 +34,7 @@ pub struct ScriptedEngine {
     /// Where it listens.
     pub address: SocketAddr,
     expected: Expected,
+    order: Arc<Mutex<Vec<String>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -71,15 +72,22 @@ impl ScriptedEngine {
         let address = listener.local_addr()?;
         let expected = Expected::default();
         let mut tasks = JoinSet::new();
-        let known = Arc::clone(&expected);
+        let order = Arc::<Mutex<Vec<String>>>::default();
+        let (known, noted) = (Arc::clone(&expected), Arc::clone(&order));
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
-                connections.spawn(converse(socket, Arc::clone(&known)));
+                connections.spawn(converse(socket, Arc::clone(&known), Arc::clone(&noted)));
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Self { address, expected, _tasks: tasks })
+        Ok(Self { address, expected, order, _tasks: tasks })
+    }
+
+    /// `x-request-id` of all requests so far, in the order of their arrival.
+    #[must_use]
+    pub fn order(&self) -> Vec<String> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The next request with this `x-request-id` is answered through what this returns; called again, the one
@@ -155,11 +163,16 @@ impl Served {
     }
 }
 
-async fn converse(mut socket: TcpStream, expected: Expected) {
+async fn converse(mut socket: TcpStream, expected: Expected, order: Arc<Mutex<Vec<String>>>) {
     let _ = socket.set_nodelay(true);
     let mut read = Vec::new();
     // An error is a peer that left.
     while let Ok(Some(request)) = next_request(&mut socket, &mut read).await {
+        if let Some(id) = header(&request.head, "x-request-id")
+            && !request.head.starts_with("GET /metrics ")
+        {
+            order.lock().unwrap_or_else(PoisonError::into_inner).push(id.to_owned());
+        }
         let answer = answer(&mut socket, &expected, request).await;
         if !matches!(answer, Ok(true)) {
             return;

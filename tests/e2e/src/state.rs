@@ -25,10 +25,16 @@ pub struct FilterState {
     pub policy: FilterPolicy,
     /// Blocks in its prefix table.
     pub prefix_blocks: u64,
+    /// What its VM takes.
+    pub memory_bytes: u64,
     /// Requests that are charged, over all VMs and endpoints, those that are gone included.
     pub in_flight: u64,
     /// Requests of this VM.
     pub in_flight_here: u64,
+    /// Requests of this VM that wait for their turn.
+    pub parked_here: u64,
+    /// Requests of this VM that had their turn and are not over.
+    pub turns_here: u64,
     /// The endpoints in its table.
     pub endpoints: Vec<FilterEndpoint>,
 }

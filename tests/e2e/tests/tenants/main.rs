@@ -4,4 +4,5 @@
 mod bed;
 mod budgets;
 mod identity;
+mod queues;
 mod usage;

@@ -1,0 +1,186 @@
+//! Who waits when the engines are full, and for how long.
+
+use crate::bed::{KEY_A, KEY_B, short, tenants};
+use anyhow::{Context as _, Result, ensure};
+use e2e::client::{self, Response};
+use e2e::scripted_engine::{ScriptedEngine, Served};
+use e2e::workers::{WorkerConnection, one_each};
+use e2e::{Endpoint, Setup, Stack};
+use tokio::task::JoinHandle;
+
+const WORKERS: usize = 4;
+
+const ANSWER: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+
+/// Flow control at `places` requests in flight, with these further fields of `flowControl`.
+fn flow_control(places: u32, fields: &str) -> String {
+    format!(
+        "---\napiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nfeatureGates: [flowControl]\n\
+         plugins:\n- {{type: concurrency-detector, parameters: {{maxConcurrency: {places}}}}}\n- type: random-picker\n\
+         schedulingProfiles: [{{name: default, plugins: [{{pluginRef: random-picker}}]}}]\n\
+         flowControl:\n  saturationDetector: {{pluginRef: concurrency-detector}}\n{fields}"
+    )
+}
+
+/// A tenant `a` of priority 7, and `b` of priority 0.
+fn prioritized() -> String {
+    let premium = "---\napiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {name: premium}\n\
+                   spec: {priority: 7, poolRef: {name: default}}\n";
+    tenants("  inject: {objective: premium}", "") + premium
+}
+
+/// One scripted engine behind the workers.
+struct Bed {
+    stack: Stack,
+    engine: ScriptedEngine,
+    workers: Vec<WorkerConnection>,
+}
+
+/// A request under way.
+struct Call {
+    answer: JoinHandle<Result<Response>>,
+    served: Served,
+}
+
+impl Call {
+    /// Waits for it at the engine.
+    async fn arrived(&mut self) -> Result<()> {
+        self.served.arrived().await.context("it did not arrive at the engine").map(|_| ())
+    }
+
+    /// The engine answers it; waits until the client has it.
+    async fn finish(self) -> Result<()> {
+        self.served.send(ANSWER);
+        self.served.done();
+        let answer = self.answer.await??;
+        ensure!(answer.status == 200, "{}: {}", answer.status, answer.text());
+        Ok(())
+    }
+
+    /// What the client gets while the engine does not answer.
+    async fn refused(self) -> Result<Response> {
+        self.answer.await?
+    }
+
+    /// The client hangs up.
+    fn leave(self) {
+        self.answer.abort();
+    }
+}
+
+impl Bed {
+    async fn start(documents: &str) -> Result<Self> {
+        let engine = ScriptedEngine::start().await?;
+        let mut setup = Setup::new(0, WORKERS).document(documents);
+        setup.other_endpoints.push(Endpoint::new("scripted", engine.address));
+        let stack = Stack::start(setup).await?;
+        let workers = one_each(stack.listen(), WORKERS).await?;
+        Ok(Self { stack, engine, workers })
+    }
+
+    fn call(&self, key: &str, id: &str) -> Call {
+        let served = self.engine.expect(id);
+        let (listen, request) = (self.stack.listen(), short(key, 4).id(id));
+        let answer = tokio::spawn(async move { client::send(listen, &request).await });
+        Call { answer, served }
+    }
+
+    /// Waits until so many requests wait and so many have their turn, over all workers.
+    async fn settled(&mut self, parked: u64, turns: u64) -> Result<()> {
+        let mut seen = (0, 0);
+        let since = std::time::Instant::now();
+        while since.elapsed() < e2e::stack::PATIENCE {
+            seen = (0, 0);
+            for worker in &mut self.workers {
+                let state = worker.state().await?;
+                seen = (seen.0 + state.parked_here, seen.1 + state.turns_here);
+            }
+            if seen == (parked, turns) {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("{} wait and {} have their turn, not {parked} and {turns}", seen.0, seen.1)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_place_waits_and_the_higher_band_goes_first() -> Result<()> {
+    let mut bed = Bed::start(&(prioritized() + &flow_control(2, ""))).await?;
+    let mut running = Vec::new();
+    for id in ["b1", "b2"] {
+        let mut call = bed.call(KEY_B, id);
+        call.arrived().await?;
+        running.push(call);
+    }
+    let mut waiting = Vec::new();
+    for (at, (key, id)) in
+        [(KEY_B, "b3"), (KEY_B, "b4"), (KEY_A, "a1"), (KEY_A, "a2")].into_iter().enumerate()
+    {
+        waiting.push(bed.call(key, id));
+        bed.settled(at as u64 + 1, 2).await?;
+    }
+    // Whoever ends makes room for one: A's first, though they came last.
+    waiting.rotate_left(2);
+    for mut next in waiting {
+        running.remove(0).finish().await?;
+        next.arrived().await?;
+        running.push(next);
+    }
+    for call in running {
+        call.finish().await?;
+    }
+    assert_eq!(bed.engine.order(), ["b1", "b2", "a1", "a2", "b3", "b4"]);
+    bed.settled(0, 0).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_refuses_and_a_client_that_leaves_makes_room() -> Result<()> {
+    let bands = "  priorityBands: [{priority: 0, maxRequests: 1}]\n";
+    let mut bed = Bed::start(&(prioritized() + &flow_control(1, bands))).await?;
+    let mut first = bed.call(KEY_B, "first");
+    first.arrived().await?;
+    let left = bed.call(KEY_B, "left");
+    bed.settled(1, 1).await?;
+    let refused = bed.call(KEY_B, "refused").refused().await?;
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert_eq!(refused.header("x-llm-d-request-dropped-reason"), Some("rejected-saturated"));
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(bed.stack.access("refused").await?.details.as_deref(), Some("warmroute_queue_full"));
+    left.leave();
+    bed.settled(0, 1).await?;
+    let mut next = bed.call(KEY_B, "next");
+    bed.settled(1, 1).await?;
+    // Who runs and leaves makes room, as well.
+    first.leave();
+    next.arrived().await?;
+    next.finish().await?;
+    assert_eq!(bed.engine.order(), ["first", "next"]);
+    bed.settled(0, 0).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_longer_than_a_request_may() -> Result<()> {
+    let times = "  defaultRequestTTL: 400ms\n  noEndpointRequestTTL: 300ms\n";
+    let mut bed = Bed::start(&(prioritized() + &flow_control(1, times))).await?;
+    let mut first = bed.call(KEY_B, "first");
+    first.arrived().await?;
+    let expired = bed.call(KEY_B, "expired").refused().await?;
+    assert_eq!(expired.status, 429, "{}", expired.text());
+    assert_eq!(expired.header("x-llm-d-request-dropped-reason"), Some("rejected-ttl-expired"));
+    first.finish().await?;
+    bed.settled(0, 0).await?;
+    // Without any endpoint.
+    bed.stack.write_endpoints(&[])?;
+    bed.stack.wait_ready(0).await?;
+    for worker in &mut bed.workers {
+        worker
+            .until(e2e::stack::PATIENCE, "no endpoint", |state| state.endpoints.is_empty())
+            .await?;
+    }
+    let nobody = bed.call(KEY_B, "nobody").refused().await?;
+    assert_eq!(nobody.status, 503, "{}", nobody.text());
+    assert_eq!(nobody.header("x-llm-d-request-dropped-reason"), Some("rejected-no-endpoints"));
+    assert_eq!(bed.engine.order(), ["first"]);
+    bed.settled(0, 0).await
+}
