@@ -151,7 +151,9 @@ impl Exchange {
         {
             let belief = &routed.belief;
             let estimate = Estimate { input: belief.prompt_tokens, cached: belief.tokens };
-            self.charged = Some(settlement(report.as_ref(), &estimate));
+            let charged = settlement(report.as_ref(), &estimate);
+            self.record.charged_tokens = self.record.tenant.as_ref().map(|_| charged.tokens());
+            self.charged = Some(charged);
         }
         if let Some(ticket) = self.ticket.take() {
             let of =

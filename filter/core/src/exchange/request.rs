@@ -144,6 +144,7 @@ impl Exchange {
         if !policy.tenants.is_empty() || !policy.flow.is_empty() {
             self.account = account(env, &policy, tenant, facts.as_ref(), &plan.model);
             self.record.tenant = tenant.is_some().then(|| self.account.tenant.clone());
+            self.record.reserved_tokens = tenant.map(|_| self.account.budget.reserved);
         }
         if let Some(refusal) = self.account.budget.too_large() {
             return self.refuse(env, refusal_reply(&refusal), "warmroute_over_budget");
