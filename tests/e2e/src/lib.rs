@@ -10,6 +10,7 @@
 pub mod access_log;
 pub mod background_load;
 pub mod client;
+pub mod counting_engine;
 pub mod echo_engine;
 pub mod h2_client;
 pub mod listener_file;

@@ -5,4 +5,6 @@ mod bed;
 mod budgets;
 mod identity;
 mod queues;
+mod shares;
+mod traps;
 mod usage;

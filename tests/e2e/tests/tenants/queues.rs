@@ -13,11 +13,16 @@ const WORKERS: usize = 4;
 const ANSWER: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 
-/// Flow control at `places` requests in flight, with these further fields of `flowControl`.
-fn flow_control(places: u32, fields: &str) -> String {
+/// Flow control at `places` requests in flight at each engine, with these further fields of `flowControl`.
+pub(crate) fn flow_control(places: u32, fields: &str) -> String {
+    flow_control_with("", places, fields)
+}
+
+/// The same with these further plugins, each a line.
+pub(crate) fn flow_control_with(plugins: &str, places: u32, fields: &str) -> String {
     format!(
         "---\napiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nfeatureGates: [flowControl]\n\
-         plugins:\n- {{type: concurrency-detector, parameters: {{maxConcurrency: {places}}}}}\n- type: random-picker\n\
+         plugins:\n{plugins}- {{type: concurrency-detector, parameters: {{maxConcurrency: {places}}}}}\n- type: random-picker\n\
          schedulingProfiles: [{{name: default, plugins: [{{pluginRef: random-picker}}]}}]\n\
          flowControl:\n  saturationDetector: {{pluginRef: concurrency-detector}}\n{fields}"
     )

@@ -1,0 +1,78 @@
+//! VMs that trap while requests wait: no limit is passed, and nothing stays where it was.
+
+use crate::queues::flow_control;
+use anyhow::Result;
+use e2e::client::{self, Request};
+use e2e::counting_engine::CountingEngine;
+use e2e::prompts::{chat, fresh_text};
+use e2e::workers::one_each;
+use e2e::{Endpoint, Setup, Stack};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const WORKERS: usize = 4;
+const PLACES: u32 = 4;
+/// More than there are places.
+const CLIENTS: usize = 16;
+/// Time for one request at the engine.
+const WORK: Duration = Duration::from_millis(40);
+/// Until everything goes on after a trap.
+const RECOVERY: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traps_under_saturation_pass_no_limit_and_hold_nobody() -> Result<()> {
+    let engine = CountingEngine::start(WORK).await?;
+    let mut setup = Setup::new(0, WORKERS).document(&flow_control(PLACES, ""));
+    setup.fault_injection = true;
+    setup.other_endpoints.push(Endpoint::new("counting", engine.address));
+    let stack = Stack::start(setup).await?;
+    let done = Arc::<AtomicUsize>::default();
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let (listen, done) = (stack.listen(), Arc::clone(&done));
+        clients.spawn(async move {
+            loop {
+                let answer = client::send(listen, &Request::chat(&chat(&fresh_text(20), 4))).await;
+                // Those that a trapped VM had are lost.
+                if answer.is_ok_and(|answer| answer.status == 200) {
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+    }
+    let progress = async |what: &str, limit: Duration| -> Result<()> {
+        let before = done.load(Ordering::SeqCst);
+        let more = async || (done.load(Ordering::SeqCst) >= before + 60).then_some(());
+        stack.until_for(limit, &format!("60 requests served {what}"), more).await
+    };
+    progress("at first", e2e::stack::PATIENCE).await?;
+    for fault in ["panic", "panic-applier", "panic", "panic-applier"] {
+        let log = || std::fs::read_to_string(stack.envoy.process.log()).unwrap_or_default();
+        let message = "fault injection: panic";
+        let before = log().matches(message).count();
+        // A trap ends its own request, too.
+        let _ = client::send(
+            stack.listen(),
+            &Request::chat(&chat("fault", 1)).header("x-warmroute-fault", fault),
+        )
+        .await;
+        let trapped = async || (log().matches(message).count() > before).then_some(());
+        stack.until(&format!("a trap by {fault}"), trapped).await?;
+        progress(&format!("after {fault}"), RECOVERY).await?;
+    }
+    assert_eq!(engine.most(), u64::from(PLACES));
+    clients.shutdown().await;
+    let idle = async || {
+        let mut workers = one_each(stack.listen(), WORKERS).await.ok()?;
+        for worker in &mut workers {
+            let state = worker.state().await.ok()?;
+            if (state.parked_here, state.turns_here, state.in_flight_here) != (0, 0, 0) {
+                return None;
+            }
+        }
+        Some(())
+    };
+    stack.until("nothing left in any worker", idle).await
+}
