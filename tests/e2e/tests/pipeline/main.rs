@@ -3,6 +3,7 @@
 
 mod bed;
 mod control;
+mod engines;
 mod filters;
 mod handlers;
 mod names;

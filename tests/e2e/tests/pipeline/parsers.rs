@@ -23,11 +23,8 @@ fn told(answer: &Value, place: &str, names: [&str; 2]) -> Counts {
 /// The last event of a stream that is JSON and has something at `place`.
 fn event_with(text: &str, place: &str) -> Value {
     let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    let values = events.filter_map(|event| serde_json::from_str::<Value>(event).ok());
-    values
-        .filter(|value| value.pointer(place).is_some_and(Value::is_object))
-        .last()
-        .unwrap_or_default()
+    let mut values = events.filter_map(|event| serde_json::from_str::<Value>(event).ok());
+    values.rfind(|value| value.pointer(place).is_some_and(Value::is_object)).unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,10 @@
 //! Configuration changes while requests are served.
 
 use crate::bed::{Bed, Load, picker_config, short};
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use e2e::background_load::Load as Clients;
+use e2e::workers::one_each;
+use e2e::{Setup, Stack};
 
 /// The shape of the article's `epp-config.yaml`.
 const ARTICLE: &str = r#"
@@ -84,7 +87,7 @@ async fn a_bad_document_is_refused_and_the_old_behaviour_kept() -> Result<()> {
     let agent = bed.stack.agent.as_ref().expect("an agent");
     let log = agent.process.log();
     let refused = async || {
-        let text = std::fs::read_to_string(&log).ok()?;
+        let text = std::fs::read_to_string(log).ok()?;
         text.contains("queue-scorre").then_some(text)
     };
     let text = bed.stack.until("the refusal in the agent's log", refused).await?;
@@ -93,4 +96,92 @@ async fn a_bad_document_is_refused_and_the_old_behaviour_kept() -> Result<()> {
     assert_eq!(bed.stack.filter_state().await?.policy.revision, before);
     // The next good one counts at once.
     bed.configure(&picker_config("- type: random-picker", &["random-picker"])).await
+}
+
+/// Envoy's workers below.
+const WORKERS: usize = 2;
+
+/// The agent takes a change up after two looks, 200 ms apart: this many take over a minute, most of it idle.
+const RELOADS: usize = 200;
+
+/// After so many reloads another listener is pushed.
+const PUSH_EVERY: usize = 10;
+
+/// From here on memory must not grow.
+const SETTLED: usize = 20;
+
+/// The same scorers, weighed differently.
+fn weighed(weight: usize) -> String {
+    picker_config(
+        "- type: queue-scorer\n- type: prefix-cache-scorer",
+        &["queue-scorer", "prefix-cache-scorer"],
+    )
+    .replace("pluginRef: queue-scorer", &format!("{{pluginRef: queue-scorer, weight: {weight}}}"))
+}
+
+/// Changes with each push.
+fn limit(push: usize) -> String {
+    format!(r#", "max_body_bytes": {}"#, 1_000_000 + push)
+}
+
+/// Pushes the listener anew, and waits until Envoy has taken it up.
+async fn push(stack: &Stack, from: usize, to: usize) -> Result<()> {
+    let taken = async || stack.stat("listener_manager.lds.update_success").await.ok();
+    let before = taken().await;
+    stack.push_listener(|listener| listener.replace(&limit(from), &limit(to)))?;
+    let more = async || (taken().await > before).then_some(());
+    stack.until("another listener", more).await?;
+    ensure!(
+        stack.stat("listener_manager.lds.update_rejected").await? == 0,
+        "push {to} was refused"
+    );
+    Ok(())
+}
+
+/// What the largest VM takes.
+async fn memory(stack: &Stack) -> Result<u64> {
+    let mut most = 0;
+    for worker in &mut one_each(stack.listen(), WORKERS).await? {
+        most = most.max(worker.state().await?.memory_bytes);
+    }
+    Ok(most)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_reloads_and_twenty_pushes_fail_no_request_and_take_no_memory() -> Result<()> {
+    let mut setup =
+        Setup::new(2, WORKERS).simulator(&["--time-scale", "100"]).document(&weighed(1));
+    setup.listener_file = true;
+    // Connections of a former listener may still end in peace.
+    setup.envoy_arguments = ["--drain-time-s", "2"].map(str::to_owned).to_vec();
+    setup.plugin_config_extra = limit(0);
+    let mut stack = Stack::start(setup).await?;
+    let clients = Clients::on_new_connections(stack.listen(), 2);
+    let mut revision = stack.filter_state().await?.policy.revision;
+    let mut settled = 0;
+    for reload in 1..=RELOADS {
+        stack.write_documents(&format!("---\n{}\n", weighed(reload + 1)))?;
+        let changed = async || {
+            let now = stack.filter_state().await.ok()?.policy.revision;
+            (now != revision).then_some(now)
+        };
+        revision = stack.until(&format!("reload {reload} in the filter"), changed).await?;
+        if reload % PUSH_EVERY == 0 {
+            let number = reload / PUSH_EVERY;
+            push(&stack, number - 1, number).await?;
+        }
+        if reload == SETTLED {
+            settled = memory(&stack).await?;
+        }
+    }
+    let last = memory(&stack).await?;
+    let outcomes = clients.stop().await;
+    let failed: Vec<_> = outcomes.iter().filter(|outcome| !outcome.fine()).collect();
+    assert!(failed.is_empty(), "{} of {}: {:?}", failed.len(), outcomes.len(), failed.first());
+    assert!(outcomes.len() > RELOADS, "{} requests", outcomes.len());
+    assert!(
+        last * 10 <= settled * 11,
+        "{settled} bytes after {SETTLED} reloads, {last} after the last"
+    );
+    Ok(())
 }
