@@ -3,7 +3,7 @@
 use super::plan::NoPlan;
 use crate::request::LocalReply;
 
-/// Reason for [`DROPPED_REASON`](crate::request::DROPPED_REASON) when every endpoint is too loaded.
+/// Reason for `x-llm-d-request-dropped-reason` when every endpoint is too loaded.
 const SATURATED: &str = "rejected-saturated";
 
 impl NoPlan {

@@ -4,7 +4,7 @@
 //! was picked since the last scrape, over all workers, and equal scores go to the endpoint with the least
 //! uncached work in flight.
 //!
-//! - [`schedule`]: the profile handler: one profile, one by header, or decode, prefill and encode;
+//! - [`schedule()`]: the profile handler: one profile, one by header, or decode, prefill and encode;
 //! - `filter`, `score`: the plugins, over [`Candidate`]s in a `Situation`;
 //! - [`SchedulerState`]: what picks leave behind, for plugins that remember.
 

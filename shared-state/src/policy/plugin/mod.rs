@@ -1,6 +1,6 @@
 //! The plugin types, by llm-d's names: parameters, defaults and limits.
 //!
-//! [`read`] is the only way in: it refuses an unknown type or parameter and names the nearest one. [`types`] lists
+//! [`read`] is the only way in: it refuses an unknown type or parameter and names the nearest one. [`types()`] lists
 //! every type that llm-d knows, with what Warmroute does about it. Where two versions of llm-d differ, names and
 //! limits are those of llm-d-router's commit ebab68792.
 
