@@ -1,8 +1,8 @@
 //! Who waits when the engines are full, and for how long.
 
-use crate::bed::{KEY_A, KEY_B, short, tenants};
+use crate::bed::{KEY_A, KEY_B, short, tenants, usage};
 use anyhow::{Context as _, Result, ensure};
-use e2e::client::{self, Response};
+use e2e::client::{self, Request, Response};
 use e2e::scripted_engine::{ScriptedEngine, Served};
 use e2e::workers::{WorkerConnection, one_each};
 use e2e::{Endpoint, Setup, Stack};
@@ -76,8 +76,14 @@ impl Call {
 
 impl Bed {
     async fn start(documents: &str) -> Result<Self> {
+        Self::start_with(documents, "").await
+    }
+
+    /// The same with more fields for the plugin configuration, each with a comma before it.
+    async fn start_with(documents: &str, plugin: &str) -> Result<Self> {
         let engine = ScriptedEngine::start().await?;
         let mut setup = Setup::new(0, WORKERS).document(documents);
+        plugin.clone_into(&mut setup.plugin_config_extra);
         setup.other_endpoints.push(Endpoint::new("scripted", engine.address));
         let stack = Stack::start(setup).await?;
         let workers = one_each(stack.listen(), WORKERS).await?;
@@ -85,8 +91,12 @@ impl Bed {
     }
 
     fn call(&self, key: &str, id: &str) -> Call {
+        self.send(short(key, 4), id)
+    }
+
+    fn send(&self, request: Request, id: &str) -> Call {
         let served = self.engine.expect(id);
-        let (listen, request) = (self.stack.listen(), short(key, 4).id(id));
+        let (listen, request) = (self.stack.listen(), request.id(id));
         let answer = tokio::spawn(async move { client::send(listen, &request).await });
         Call { answer, served }
     }
@@ -187,5 +197,101 @@ async fn nobody_waits_for_longer_than_a_request_may() -> Result<()> {
     assert_eq!(nobody.status, 503, "{}", nobody.text());
     assert_eq!(nobody.header("x-llm-d-request-dropped-reason"), Some("rejected-no-endpoints"));
     assert_eq!(bed.engine.order(), ["first"]);
+    bed.settled(0, 0).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_that_wait_and_leave_leave_nothing() -> Result<()> {
+    const MANY: u64 = 300;
+    let mut bed = Bed::start(&(prioritized() + &flow_control(1, ""))).await?;
+    let mut first = bed.call(KEY_A, "first");
+    first.arrived().await?;
+    let waiting: Vec<_> = (0..MANY).map(|id| bed.call(KEY_B, &format!("left-{id}"))).collect();
+    bed.settled(MANY, 1).await?;
+    waiting.into_iter().for_each(Call::leave);
+    bed.settled(0, 1).await?;
+    first.finish().await?;
+    bed.settled(0, 0).await?;
+    assert_eq!(bed.engine.order(), ["first"]);
+    usage(&bed.stack, "b", |total| total["requests"] == MANY && total["output"] == 0).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whose_first_token_is_due_first_goes_first() -> Result<()> {
+    let bands =
+        "  priorityBands: [{priority: 0, orderingPolicyRef: slo-deadline-ordering-policy}]\n";
+    let ordering = "- {type: slo-deadline-ordering-policy}\n";
+    let documents = prioritized() + &flow_control_with(ordering, 1, bands);
+    let mut bed = Bed::start_with(&documents, ", \"trust_control_headers\": true").await?;
+    let mut first = bed.call(KEY_B, "first");
+    first.arrived().await?;
+    let mut waiting = Vec::new();
+    for (at, (id, ms)) in
+        [("never", None), ("late", Some("900000")), ("soon", Some("60000"))].into_iter().enumerate()
+    {
+        let request = short(KEY_B, 4);
+        let request = ms.map_or(request.clone(), |ms| request.header("x-llm-d-slo-ttft-ms", ms));
+        waiting.push(bed.send(request, id));
+        bed.settled(at as u64 + 1, 1).await?;
+    }
+    let mut running = first;
+    for mut next in waiting.into_iter().rev() {
+        running.finish().await?;
+        next.arrived().await?;
+        running = next;
+    }
+    running.finish().await?;
+    assert_eq!(bed.engine.order(), ["first", "soon", "late", "never"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn some_places_are_held_back_for_the_higher_priority() -> Result<()> {
+    let holdback = "- {type: priority-holdback-policy, parameters: {minCeiling: 0.5}}\n";
+    let fields = "  usageLimitPolicyPluginRef: priority-holdback-policy\n";
+    let documents = prioritized() + &flow_control_with(holdback, 4, fields);
+    let mut bed = Bed::start(&documents).await?;
+    let mut running = Vec::new();
+    for id in ["b1", "b2"] {
+        let mut call = bed.call(KEY_B, id);
+        call.arrived().await?;
+        running.push(call);
+    }
+    let mut waiting = bed.call(KEY_B, "b3");
+    bed.settled(1, 2).await?;
+    for id in ["a1", "a2"] {
+        let mut call = bed.call(KEY_A, id);
+        call.arrived().await?;
+        running.push(call);
+    }
+    bed.settled(1, 4).await?;
+    // Only once less than half is taken.
+    for call in running.drain(..3) {
+        call.finish().await?;
+    }
+    waiting.arrived().await?;
+    assert_eq!(bed.engine.order(), ["b1", "b2", "a1", "a2", "b3"]);
+    waiting.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sheddable_request_is_ended_for_a_higher_priority() -> Result<()> {
+    let batch = "---\napiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {name: batch}\n\
+                 spec: {priority: -1, poolRef: {name: default}}\n";
+    let documents = tenants("", "  inject: {objective: batch}")
+        + batch
+        + &flow_control(1, "  enableEviction: true\n");
+    let mut bed = Bed::start(&documents).await?;
+    let mut batch = bed.call(KEY_B, "batch");
+    batch.arrived().await?;
+    let mut urgent = bed.call(KEY_A, "urgent");
+    let evicted = batch.refused().await?;
+    assert_eq!(evicted.status, 429, "{}", evicted.text());
+    assert_eq!(evicted.header("x-llm-d-request-dropped-reason"), Some("evicted"));
+    urgent.arrived().await?;
+    urgent.finish().await?;
+    let total = usage(&bed.stack, "b", |total| total["requests"] == 1).await?;
+    assert_eq!(total["evicted"], 1, "{total}");
     bed.settled(0, 0).await
 }
