@@ -1,6 +1,6 @@
 //! What is asked of engines, what clients see of it, and what the ledger has.
 
-use crate::bed::{KEY_A, KEY_B, keyed, tenants, usage};
+use crate::bed::{KEY_A, KEY_B, keyed, short, tenants, usage};
 use anyhow::{Context as _, Result};
 use e2e::client;
 use e2e::raw_client::RawClient;
@@ -140,5 +140,30 @@ async fn a_client_that_leaves_pays_for_what_was_written() -> Result<()> {
         let access = stack.access(&id).await?;
         assert_eq!(access.cause.as_deref(), Some("client_gone"), "{access:?}");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_record_is_lost_or_doubled_while_the_agent_is_away() -> Result<()> {
+    let mut stack = Stack::start(Setup::new(2, 4).document(&tenants("", ""))).await?;
+    let send = async |stack: &Stack| -> Result<()> {
+        for _ in 0..20 {
+            let answer = client::send(stack.listen(), &short(KEY_A, 3)).await?;
+            anyhow::ensure!(answer.status == 200, "{}: {}", answer.status, answer.text());
+        }
+        Ok(())
+    };
+    send(&stack).await?;
+    // Its last records may be on their way.
+    drop(stack.agent.take());
+    send(&stack).await?;
+    stack.start_agent().await?;
+    send(&stack).await?;
+    let total = usage(&stack, "a", |total| total["requests"].as_u64() >= Some(60)).await?;
+    assert_eq!((&total["requests"], &total["output"]), (&json!(60), &json!(180)), "{total}");
+    let engines = stack.engines().await?;
+    let prompts: u64 =
+        engines.iter().flat_map(|engine| &engine.requests).map(|r| r.prompt_tokens).sum();
+    assert_eq!(total["input"], prompts, "{total}");
     Ok(())
 }
