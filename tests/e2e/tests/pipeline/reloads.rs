@@ -178,7 +178,6 @@ async fn two_hundred_reloads_and_twenty_pushes_fail_no_request_and_take_no_memor
     let outcomes = clients.stop().await;
     let failed: Vec<_> = outcomes.iter().filter(|outcome| !outcome.fine()).collect();
     assert!(failed.is_empty(), "{} of {}: {:?}", failed.len(), outcomes.len(), failed.first());
-    eprintln!("memory {settled} {last} requests {}", outcomes.len());
     assert!(outcomes.len() > RELOADS, "{} requests", outcomes.len());
     assert!(
         last * 10 <= settled * 11,
