@@ -1,4 +1,4 @@
-//! VMs that trap while requests wait: no limit is passed, and nothing stays where it was.
+//! VMs that trap, and a pushed listener, while requests wait: no limit is passed, and nothing stays where it was.
 
 use crate::queues::flow_control;
 use anyhow::Result;
@@ -21,11 +21,18 @@ const WORK: Duration = Duration::from_millis(40);
 /// Until everything goes on after a trap.
 const RECOVERY: Duration = Duration::from_secs(3);
 
+/// A field of the plugin's configuration, and what a push makes of it.
+const BEFORE: &str = r#", "max_body_bytes": 1000000"#;
+const AFTER: &str = r#", "max_body_bytes": 2000000"#;
+
 #[tokio::test(flavor = "multi_thread")]
-async fn traps_under_saturation_pass_no_limit_and_hold_nobody() -> Result<()> {
+async fn traps_and_pushes_under_saturation_pass_no_limit_and_hold_nobody() -> Result<()> {
     let engine = CountingEngine::start(WORK).await?;
     let mut setup = Setup::new(0, WORKERS).document(&flow_control(PLACES, ""));
     setup.fault_injection = true;
+    setup.listener_file = true;
+    setup.envoy_arguments = ["--drain-time-s", "1"].map(str::to_owned).to_vec();
+    setup.plugin_config_extra = BEFORE.to_owned();
     setup.other_endpoints.push(Endpoint::new("counting", engine.address));
     let stack = Stack::start(setup).await?;
     let done = Arc::<AtomicUsize>::default();
@@ -62,6 +69,15 @@ async fn traps_under_saturation_pass_no_limit_and_hold_nobody() -> Result<()> {
         stack.until(&format!("a trap by {fault}"), trapped).await?;
         progress(&format!("after {fault}"), RECOVERY).await?;
     }
+    // New root contexts, in the same VMs.
+    let taken = stack.stat("listener_manager.lds.update_success").await?;
+    stack.push_listener(|listener| listener.replace(BEFORE, AFTER))?;
+    let pushed = async || {
+        let now = stack.stat("listener_manager.lds.update_success").await.ok()?;
+        (now > taken).then_some(())
+    };
+    stack.until("a pushed listener", pushed).await?;
+    progress("after a push", RECOVERY).await?;
     assert_eq!(engine.most(), u64::from(PLACES));
     clients.shutdown().await;
     let idle = async || {
