@@ -1,7 +1,6 @@
 //! The command line.
 
 use crate::app::Options;
-use crate::config::watch::LOOK_EVERY;
 use crate::ledger::command::UsageArgs;
 use crate::ledger::{self, place};
 use crate::publish::clusters;
@@ -47,6 +46,9 @@ pub struct RunArgs {
     /// a file by renaming a new one over it: half a list can look like a shorter one.
     #[arg(long, value_name = "FILE-or-FOLDER")]
     pub config: PathBuf,
+    /// Time between two looks at the configuration. A change counts once two looks in a row saw the same.
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = timeout)]
+    pub config_interval: Duration,
     /// Address to serve on: /v1/stream, /v1/endpoints, /v3/discovery:endpoints, :clusters, /metrics,
     /// /healthz, /readyz and a page at /.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7080")]
@@ -113,7 +115,7 @@ impl RunArgs {
         let limits = Limits { failed_scrapes: self.failed_scrapes, stale_after: self.stale_after };
         Options {
             config: self.config,
-            look_every: LOOK_EVERY,
+            look_every: self.config_interval,
             connections: connections::Limits::default(),
             ledger,
             fleet: fleet::Settings {
