@@ -45,9 +45,10 @@ pub(crate) fn count_start(stats: &mut RequestStats, record: &Record, labels: &La
 /// Changes a request on its way out.
 pub(crate) fn change_request(forward: &Forward) {
     const MAP: MapType = MapType::HttpRequestHeaders;
-    if !forward.splices.is_empty() {
-        host::remove_header(MAP, "content-length");
-        splice_body(&forward.splices);
+    if let Some(length) = splice_body(&forward.splices)
+        && host::header(MAP, "content-length").is_some()
+    {
+        host::set_header(MAP, "content-length", &length.to_string());
     }
     for name in &forward.remove_headers {
         host::remove_header(MAP, name);
@@ -60,12 +61,16 @@ pub(crate) fn change_request(forward: &Forward) {
     }
 }
 
-/// The whole body is held back in Envoy: a few bytes of it are replaced, all else goes as it was sent.
-fn splice_body(splices: &[Splice]) {
-    let body = host::buffer(BufferType::HttpRequestBody, 0, usize::MAX >> 1);
-    if let Some(changed) = spliced(&body, &mut splices.to_vec()) {
-        host::set_buffer(BufferType::HttpRequestBody, body.len(), &changed);
+/// The whole body is held back in Envoy: a few bytes of it are replaced, all else goes as it was sent. Returns its new
+/// length, if it was changed.
+fn splice_body(splices: &[Splice]) -> Option<usize> {
+    if splices.is_empty() {
+        return None;
     }
+    let body = host::buffer(BufferType::HttpRequestBody, 0, usize::MAX >> 1);
+    let changed = spliced(&body, &mut splices.to_vec())?;
+    host::set_buffer(BufferType::HttpRequestBody, body.len(), &changed);
+    Some(changed.len())
 }
 
 pub(crate) fn change_response(edit: &ResponseEdit) {

@@ -167,10 +167,14 @@ where
         }
     }
 
-    /// `name` turns the present name's end into the whole name.
-    fn register(&self, registry: &mut Registry, name: impl Fn(&str) -> String) {
-        registry.register(name("request"), "Requests that ended", self.total.clone());
-        registry.register(name("request_error"), "Requests that failed", self.errors.clone());
+    /// `name` turns the present name's end into the whole name; `None`: it is not told here.
+    fn register(&self, registry: &mut Registry, name: impl Fn(&str) -> Option<String>) {
+        if let Some(name) = name("request") {
+            registry.register(name, "Requests that ended", self.total.clone());
+        }
+        if let Some(name) = name("request_error") {
+            registry.register(name, "Requests that failed", self.errors.clone());
+        }
         for (rest, help, family) in [
             ("request_duration_seconds", "From a request's headers to its end", &self.duration),
             ("request_size_bytes", "Bytes of the request's body", &self.request_size),
@@ -180,7 +184,9 @@ where
             ("request_output_tokens", "Output tokens", &self.output),
             ("request_ntpot_seconds", "Duration by output token", &self.ntpot),
         ] {
-            registry.register(name(rest), help, family.clone());
+            if let Some(name) = name(rest) {
+                registry.register(name, help, family.clone());
+            }
         }
     }
 }
@@ -274,7 +280,10 @@ impl LedgerMetrics {
     /// If the text could not be written, which a string does not do.
     pub fn encode(&self, tally: &Tally) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::default();
-        self.by_model.register(&mut registry, |rest| format!("llm_d_epp_{rest}"));
+        // Counters and whole numbers are Envoy's to tell: of one name in two places, a sum would count twice.
+        self.by_model.register(&mut registry, |rest| {
+            rest.ends_with("_seconds").then(|| format!("llm_d_epp_{rest}"))
+        });
         self.by_objective.register(&mut registry, |rest| {
             let rest = match rest {
                 "request_size_bytes" => "request_sizes",
@@ -285,7 +294,7 @@ impl LedgerMetrics {
                 "request_ntpot_seconds" => "normalized_time_per_output_token_seconds",
                 same => same,
             };
-            format!("inference_objective_{rest}")
+            Some(format!("inference_objective_{rest}"))
         });
         let first = "From a request's headers to the first token";
         registry.register("llm_d_epp_request_ttft_seconds", first, self.ttft.clone());
