@@ -192,7 +192,8 @@ impl Exchange {
 }
 
 /// The answer to a request that may not go, and one word for the access log.
-pub(super) fn refusal(refused: &Refused) -> (LocalReply, &'static str) {
+#[must_use]
+pub fn refusal_of(refused: &Refused) -> (LocalReply, &'static str) {
     let (reason, retry_after_ms) = match refused {
         Refused::Budget(refusal) => return (refusal_reply(refusal), "warmroute_budget"),
         Refused::Queue { reason, retry_after_ms } => (*reason, *retry_after_ms),

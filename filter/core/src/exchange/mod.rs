@@ -28,6 +28,7 @@ mod routing_tests;
 #[cfg(test)]
 mod tests;
 
+pub use admission::refusal_of;
 pub use body_budget::BodyBudget;
 pub use headers::Headers;
 pub use internal_headers::{DESTINATION, is_internal};

@@ -1,6 +1,6 @@
 //! The request's way in: its body is read as it comes, then decided on at once.
 
-use super::admission::{Waiting, account, identify, refusal as refusal_of};
+use super::admission::{Waiting, account, identify, refusal_of};
 use super::plan::{CLUSTER, Plan, plan};
 use super::{
     Cause, DESTINATION, Env, Exchange, Forward, Phase, RequestHead, Step, prompt, refusal,

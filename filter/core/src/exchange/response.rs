@@ -1,6 +1,6 @@
 //! The response's way back: who served it, its first token, its usage, and the client's name of the model in it.
 
-use super::admission::refusal;
+use super::admission::refusal_of;
 use super::{Cause, Env, Exchange};
 use crate::flow_control::protocol::{DropReason, Refused};
 use crate::quota::rate_limit_headers;
@@ -177,7 +177,7 @@ impl Exchange {
             return Ending::Reset;
         }
         let refused = Refused::Queue { reason: DropReason::Evicted, retry_after_ms: 1000 };
-        let (reply, details) = refusal(&refused);
+        let (reply, details) = refusal_of(&refused);
         self.record.status = reply.status;
         Ending::Reply { reply, details }
     }

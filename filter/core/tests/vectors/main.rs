@@ -4,6 +4,7 @@
 mod bodies;
 mod check;
 mod entry;
+mod flow;
 mod in_flight;
 mod picks;
 
@@ -21,8 +22,6 @@ enum Outcome {
     Passed,
     /// It belongs to no part yet.
     Later,
-    /// Its part is not built so far.
-    NotBuilt,
 }
 
 /// Entries for what other parts of the filter do, by the names that the file has for them.
@@ -57,12 +56,17 @@ fn run(entry: &Entry) -> Result<Outcome, Failure> {
         "parser-registry" => bodies::parser(entry),
         "response-model-rewrite" => bodies::model_name(entry),
         "openai-parser:usage" => bodies::usage(entry),
+        "director:flow-control-outcome" => flow::outcome(entry),
+        "director:legacy-admission" => flow::shedding(entry),
+        "slo-deadline-ordering-policy" => flow::slo_deadline(entry),
+        "static-usage-limit-policy"
+        | "priority-holdback-policy"
+        | "soft-reflective-ceiling-policy" => flow::ceilings(entry),
         "prefix-based-pd-decider" => picks::decider(entry),
         "concurrency-detector" | "utilization-detector" => picks::detector(entry),
         _ if name.ends_with("-filter") => picks::filter(entry),
         _ if name.ends_with("-scorer") => picks::scorer(entry),
         "context-length-aware" => picks::filter(entry),
-        _ if entry.part == Part::D => return Ok(Outcome::NotBuilt),
         _ => Err(Failure::new("nothing runs this plugin")),
     };
     built.map(|()| Outcome::Passed)
@@ -78,7 +82,6 @@ fn run_all(json: &str) -> (BTreeMap<&'static str, usize>, Vec<String>) {
         let outcome = match result {
             Ok(Outcome::Passed) => "passed",
             Ok(Outcome::Later) => "skipped: of no part yet",
-            Ok(Outcome::NotBuilt) => "skipped: not built yet",
             Err(failure) => {
                 failures.push(format!("entry {at}: {failure}\n  {value}"));
                 "failed"
@@ -112,6 +115,12 @@ fn a_vector_that_is_wrong_fails() {
         r#"{"part":"C","plugin":"prefix-cache-affinity-filter","params":{"affinityThreshold":1.5},"input":null,"expected":{"config_error":false}}"#,
         r#"{"part":"C","plugin":"prefix-based-pd-decider","params":{"nonCachedTokens":5},"input":{"input_tokens":10,"cached_tokens":0},"expected":{"disaggregate":false}}"#,
         r#"{"part":"D","plugin":"concurrency-detector","params":{"maxConcurrency":10},"input":{"inflight_requests":[15,15]},"expected":{"saturation":1.0}}"#,
+        r#"{"part":"D","plugin":"slo-deadline-ordering-policy","params":{},"input":{"a":{"received_ms":0,"slo_ttft_header":"50"},"b":{"received_ms":0,"slo_ttft_header":"50"}},"expected":{"a_before_b":true}}"#,
+        r#"{"part":"D","plugin":"priority-holdback-policy","params":{"minCeiling":0.5},"input":{"priorities":[2,1]},"expected":{"ceilings":[1,0.6]}}"#,
+        r#"{"part":"D","plugin":"soft-reflective-ceiling-policy","params":{},"input":{"saturation":0.75,"priorities":[2,1],"calls":2},"expected":{"ceilings_band1":[0,1]}}"#,
+        r#"{"part":"D","plugin":"director:flow-control-outcome","params":{},"input":{"outcome":"EvictedTTL","pool_empty":true},"expected":{"http_status":429,"header":{"x-llm-d-request-dropped-reason":"rejected-no-endpoints"}}}"#,
+        r#"{"part":"D","plugin":"director:flow-control-outcome","params":{},"input":{"outcome":"EvictedTTL","pool_empty":false},"expected":{"http_status":429,"header":{"x-llm-d-request-dropped-reason":"evicted"}}}"#,
+        r#"{"part":"D","plugin":"director:legacy-admission","params":{},"input":{"priority":0,"saturation":1.0},"expected":{"http_status":429}}"#,
         // Unknown plugins, parts and keys.
         r#"{"part":"C","plugin":"queue-scorrer","params":{},"input":{"waiting_queue_size":[1]},"expected":{"scores":[1]}}"#,
         r#"{"part":"later","plugin":"frobnicator","params":{},"input":{},"expected":{}}"#,
@@ -132,11 +141,9 @@ fn a_vector_that_is_wrong_fails() {
 #[test]
 fn a_vector_of_no_part_yet_is_skipped() {
     let entries = r#"[
-        {"part":"later","plugin":"latency-scorer","params":{"a":1},"input":{"b":2},"expected":{"c":3}},
-        {"part":"D","plugin":"slo-deadline-ordering-policy","params":{},"input":{"a":null,"b":null},"expected":{"a_before_b":false}}
+        {"part":"later","plugin":"latency-scorer","params":{"a":1},"input":{"b":2},"expected":{"c":3}}
     ]"#;
     let (counts, failures) = run_all(entries);
     assert!(failures.is_empty(), "{failures:?}");
     assert_eq!(counts["skipped: of no part yet"], 1);
-    assert_eq!(counts["skipped: not built yet"], 1);
 }
