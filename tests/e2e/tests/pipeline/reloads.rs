@@ -7,7 +7,7 @@ use e2e::workers::one_each;
 use e2e::{Setup, Stack};
 
 /// The shape of the article's `epp-config.yaml`.
-const ARTICLE: &str = r#"
+pub(crate) const ARTICLE: &str = r#"
 apiVersion: v1
 kind: ConfigMap
 metadata:
