@@ -7,6 +7,7 @@ mod engines;
 mod filters;
 mod former_names;
 mod handlers;
+mod layers;
 mod names;
 mod names_on_the_wire;
 mod parsers;
