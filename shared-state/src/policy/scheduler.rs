@@ -1,7 +1,8 @@
 //! An `EndpointPickerConfig`, compiled: defaults injected, references resolved.
 
 use super::plugin::{
-    AgentIdentity, Decider, Filter, Parser, Picker, PrefixCache, PrefixProducer, Scorer, SessionId,
+    AgentIdentity, Decider, Detector, Filter, Parser, Picker, PrefixCache, PrefixProducer,
+    ProbabilisticAdmitter, Scorer, SessionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,12 @@ pub struct Scheduler {
     /// `agent-identity`, for session affinity and fairness.
     #[serde(default)]
     pub agent_identity: Option<AgentIdentity>,
+    /// When its pools are full, if they have no flow control: then what has a priority below 0 is refused.
+    #[serde(default)]
+    pub detector: Detector,
+    /// `probabilistic-admitter`s: they refuse requests of a priority below 0 in any case.
+    #[serde(default)]
+    pub admitters: Vec<Named<ProbabilisticAdmitter>>,
 }
 
 impl Default for Scheduler {
@@ -54,6 +61,8 @@ impl Default for Scheduler {
             inflight: InflightLoad::default(),
             session_ids: Vec::new(),
             agent_identity: None,
+            detector: Detector::default(),
+            admitters: Vec::new(),
         }
     }
 }

@@ -3,13 +3,15 @@
 use super::plan::Plan;
 use super::{Env, Exchange, RequestHead};
 use crate::flow_control::policy::ordering::{deadline_ms, slo_deadline_ms};
+use crate::flow_control::policy::shedding::Shedding;
 use crate::flow_control::protocol::{DropReason, Refused, Request};
 use crate::flow_control::worker::{Admission, Ticket, TimeToLive};
 use crate::identity::{Claims, Effects, Unknown};
 use crate::quota::{Budget, Demand, refusal_reply};
 use crate::request::{LocalReply, PathClass, RequestFacts, visit_prompt};
 use crate::routing::{Control, DEFAULT_FAIRNESS_ID};
-use crate::vm::{VmState, pool_key};
+use crate::scheduling::chance;
+use crate::vm::{Ask, VmState, pool_key};
 use std::rc::Rc;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::tenants::{Accounting, Tenant};
@@ -152,6 +154,23 @@ fn no_limits() -> Tenant {
         limits: Vec::new(),
         accounting: Accounting::default(),
     }
+}
+
+/// Whether the pool is too full for a request of this priority to be picked for.
+pub(super) fn is_shed(env: &mut Env<'_>, policy: &Policy, ask: &Ask<'_>, priority: i32) -> bool {
+    // Nearly all: they need not look at the endpoints.
+    let Some(scheduler) = ask.scheduler.filter(|_| priority < 0) else { return false };
+    env.vm.refresh(env.store);
+    let controlled = VmState::flow_control_of(policy, ask.pool).is_some();
+    let endpoints = env.vm.uses(ask);
+    let admitters: Vec<_> = scheduler.admitters.iter().map(|named| named.plugin).collect();
+    let shedding = Shedding {
+        detector: (!controlled).then_some(&scheduler.detector),
+        admitters: &admitters,
+        endpoints: &endpoints,
+        now_ms: env.now_ms,
+    };
+    shedding.refuses(priority, || chance(env.random))
 }
 
 impl Exchange {

@@ -1,6 +1,6 @@
 //! The request's way in: its body is read as it comes, then decided on at once.
 
-use super::admission::{Waiting, account, identify, refusal_of};
+use super::admission::{Waiting, account, identify, is_shed, refusal_of};
 use super::plan::{CLUSTER, Plan, plan};
 use super::{
     Cause, DESTINATION, Env, Exchange, Forward, Phase, RequestHead, Step, prompt, refusal,
@@ -252,6 +252,10 @@ impl Exchange {
             max_output_tokens: facts.and_then(|facts| facts.max_output_tokens),
             headers: &self.head.headers,
         };
+        if facts.is_some() && is_shed(env, policy, &ask, plan.priority) {
+            self.record.dropped = DropReason::Saturated.header();
+            return self.refuse(env, refusal::saturated(), "warmroute_shed");
+        }
         let now_ms = env.now_ms;
         let cap = scheduler.and_then(|scheduler| scheduler.prefix.max_prefix_tokens);
         let cap = cap.map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));

@@ -6,10 +6,14 @@ use crate::replica::tests::record as endpoint_record;
 use crate::request::spliced;
 use warmroute_shared_state::endpoint::EndpointRecord;
 use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::policy::plugin::{
+    ConcurrencyDetector, ConcurrencyMode, Detector, ProbabilisticAdmitter,
+};
 use warmroute_shared_state::policy::routing::{
     Backend, ModelMapping, ModelRewrite, Objective, Pool, RewriteRule, RewriteTarget, RouteMatch,
     RouteRule, Routing, Split,
 };
+use warmroute_shared_state::policy::scheduler::{Named, Scheduler};
 use warmroute_shared_state::stream::AgentOp;
 
 fn pool(name: &str) -> Pool {
@@ -71,15 +75,38 @@ fn policy() -> Policy {
 }
 
 fn host() -> Host {
+    host_of(&policy())
+}
+
+fn host_of(policy: &Policy) -> Host {
     let mut host = Host::new(None);
     let endpoints = (0..4u16).map(|n| {
         let pools = vec![if n < 2 { "s/a".to_owned() } else { "s/b".to_owned() }];
         AgentOp::Endpoint(EndpointRecord { pools, ..endpoint_record(n) })
     });
-    let policy = AgentOp::Policy(policy().to_json().into());
+    let policy = AgentOp::Policy(policy.to_json().into());
     host.tell(core::iter::once(policy).chain(endpoints).collect());
     host
 }
+
+/// The canary's pool with this scheduler; its objective `low` is of the priority -1.
+fn host_with(scheduler: Scheduler) -> Host {
+    let low = Objective { name: "low".into(), pool: None, priority: -1 };
+    let policy = Policy { schedulers: vec![scheduler], objectives: vec![low], ..policy() };
+    host_of(&policy)
+}
+
+fn one_request_an_endpoint() -> Detector {
+    Detector::Concurrency(ConcurrencyDetector {
+        mode: ConcurrencyMode::Requests,
+        max_concurrency: 1,
+        max_token_concurrency: 1,
+        headroom: 0.0,
+    })
+}
+
+const CANARY: (&str, &str) = ("x-canary", "true");
+const LOW: (&str, &str) = ("x-llm-d-inference-objective", "low");
 
 fn chat(model: &str, text: &str) -> Vec<u8> {
     format!(r#"{{"model":"{model}","messages":[{{"role":"system","content":"s"}},{{"role":"user","content":"{text}"}}]}}"#).into_bytes()
@@ -201,6 +228,57 @@ crate::tests! {
         let (exchange, step) = send(&mut host, &asked, &chat("m", "x"));
         assert_eq!(forward(step).splices.len(), 1);
         assert_eq!(exchange.record().target_model.as_deref(), Some("other"));
+    }
+
+    fn a_full_pool_without_flow_control_sheds_what_is_below_0() {
+        let detector = one_request_an_endpoint();
+        let mut host = host_with(Scheduler { detector, ..Scheduler::default() });
+        let (mut first, step) = send(&mut host, &[CANARY, LOW], &chat("m", "1"));
+        assert!(forward(step).destinations().is_some());
+        let (_second, step) = send(&mut host, &[CANARY, LOW], &chat("m", "2"));
+        assert!(forward(step).destinations().is_some(), "one of two endpoints is free");
+        let (shed, step) = send(&mut host, &[CANARY, LOW], &chat("m", "3"));
+        assert_eq!(status(&step), (429, "warmroute_shed"));
+        let Step::Reply { reply, .. } = step else { panic!() };
+        let headers: Vec<_> = reply.headers.iter().map(|(name, value)| (*name, &**value)).collect();
+        assert!(headers.contains(&("x-llm-d-request-dropped-reason", "rejected-saturated")), "{headers:?}");
+        assert!(headers.contains(&("retry-after", "1")), "{headers:?}");
+        assert_eq!(shed.record().dropped, Some("rejected-saturated"));
+        let (mut third, step) = send(&mut host, &[CANARY], &chat("m", "3"));
+        assert!(forward(step).destinations().is_some(), "others are never refused");
+        for exchange in [&mut first, &mut third] {
+            host.with(|env| exchange.on_done(env, false));
+        }
+        let (_, step) = send(&mut host, &[CANARY, LOW], &chat("m", "3"));
+        assert!(forward(step).destinations().is_some());
+    }
+
+    fn a_subset_that_nobody_is_in_is_no_matter_of_shedding() {
+        let detector = one_request_an_endpoint();
+        let mut host = host_with(Scheduler { detector, ..Scheduler::default() });
+        let only = ("x-gateway-destination-endpoint-subset", "10.9.9.9:1");
+        let (_, step) = send(&mut host, &[CANARY, LOW, only], &chat("m", "x"));
+        assert_eq!(status(&step), (503, "warmroute_no_endpoint"));
+    }
+
+    fn an_admitter_denies_requests_below_0_before_the_pool_is_full() {
+        let admitter = ProbabilisticAdmitter {
+            queue_depth_threshold: 5.0, kv_cache_util_threshold: 0.8, power: 1.0, k: 1000.0,
+        };
+        let admitters = vec![Named { name: "probabilistic-admitter".into(), plugin: admitter }];
+        let mut host = host_with(Scheduler { admitters, ..Scheduler::default() });
+        let (mut first, step) = send(&mut host, &[CANARY, LOW], &chat("m", "1"));
+        assert!(forward(step).destinations().is_some(), "nothing is in flight");
+        // No metrics: one request of 200 that two endpoints take, so 0.005 × 1000, which is certain.
+        let (_, step) = send(&mut host, &[CANARY, LOW], &chat("m", "2"));
+        assert_eq!(status(&step), (429, "warmroute_shed"));
+        let (mut other, step) = send(&mut host, &[CANARY], &chat("m", "2"));
+        assert!(forward(step).destinations().is_some());
+        for exchange in [&mut first, &mut other] {
+            host.with(|env| exchange.on_done(env, false));
+        }
+        let (_, step) = send(&mut host, &[CANARY, LOW], &chat("m", "2"));
+        assert!(forward(step).destinations().is_some());
     }
 
     fn if_available_is_refused_where_nobody_holds_the_prompt() {

@@ -151,7 +151,7 @@ impl<'r, 'a> Situation<'r, 'a> {
 
 /// From 0 up to, not including, 1.
 #[allow(clippy::cast_precision_loss)]
-pub(super) fn chance(random: &mut dyn FnMut() -> u64) -> f64 {
+pub(crate) fn chance(random: &mut dyn FnMut() -> u64) -> f64 {
     // As many bits as an f64 holds.
     (random() >> 11) as f64 / (1u64 << 53) as f64
 }

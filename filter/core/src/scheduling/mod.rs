@@ -26,6 +26,7 @@ mod tests;
 mod tokens_in_flight;
 
 use candidate::Situation;
+pub(crate) use candidate::chance;
 pub use candidate::{Candidate, Headers, Request};
 pub use decider::runs_elsewhere;
 pub use decision::{

@@ -97,18 +97,20 @@ fn is_in(endpoint: &EndpointState, pool: Option<&Pool>) -> bool {
 
 fn loads(replica: &Replica, pool: Option<&Pool>) -> Vec<EndpointLoad> {
     let ready = replica.roster.iter().filter(|e| e.is_ready() && is_in(e, pool));
-    let load = |endpoint: &EndpointState| {
-        let labels = &endpoint.record.labels;
-        let label = labels.iter().find(|(key, _)| key == ROLE_LABEL);
-        EndpointLoad {
-            id: endpoint.record.id,
-            role: Role::of_label(label.map(|(_, value)| value.as_str())),
-            waiting: endpoint.load.waiting,
-            kv_usage: endpoint.load.kv_usage,
-            scraped_ms: (endpoint.load_at_ms > 0).then_some(endpoint.load_at_ms),
-        }
-    };
-    ready.map(load).collect()
+    ready.map(load_of).collect()
+}
+
+/// The endpoint as a saturation detector sees it.
+pub(super) fn load_of(endpoint: &EndpointState) -> EndpointLoad {
+    let labels = &endpoint.record.labels;
+    let label = labels.iter().find(|(key, _)| key == ROLE_LABEL);
+    EndpointLoad {
+        id: endpoint.record.id,
+        role: Role::of_label(label.map(|(_, value)| value.as_str())),
+        waiting: endpoint.load.waiting,
+        kv_usage: endpoint.load.kv_usage,
+        scraped_ms: (endpoint.load_at_ms > 0).then_some(endpoint.load_at_ms),
+    }
 }
 
 impl Dispatching {

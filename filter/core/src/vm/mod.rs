@@ -14,6 +14,7 @@ mod message;
 mod prompt;
 mod publisher;
 mod request;
+mod room;
 mod row_slot;
 mod shares;
 mod state;

@@ -10,7 +10,7 @@ use crate::config::error::Problem;
 use crate::config::object::Fault;
 use serde_saphyr::Spanned;
 use warmroute_shared_state::policy::plugin::{
-    Detector, Fairness, Kind, Ordering, Plugin, UsageLimit, UtilizationDetector, parse_duration,
+    Detector, Fairness, Kind, Ordering, Plugin, UsageLimit, parse_duration,
 };
 use warmroute_shared_state::policy::scheduler::Named;
 
@@ -77,7 +77,6 @@ impl Default for Band {
 
 impl Default for FlowControlSpec {
     fn default() -> Self {
-        let detector = Detector::Utilization(UtilizationDetector::default());
         Self {
             enabled: false,
             max_bytes: 0,
@@ -88,7 +87,7 @@ impl Default for FlowControlSpec {
             default_band: Band::default(),
             default_negative_band: None,
             usage_limit: named("static-usage-limit-policy", UsageLimit::Static { threshold: 1.0 }),
-            detector: named("utilization-detector", detector),
+            detector: named("utilization-detector", Detector::default()),
             enable_eviction: false,
         }
     }
@@ -215,7 +214,12 @@ fn amount(field: &'static str, text: Option<&Spanned<String>>) -> Result<Option<
 
 fn millis(field: &'static str, text: Option<&Spanned<String>>) -> Result<Option<u64>, Fault> {
     let parse = |text: &Spanned<String>| {
-        let millis = parse_duration(text.value.trim()).map(|duration| duration.as_millis());
+        // 0 is "without end": what is short is not.
+        let whole = |duration: std::time::Duration| match duration.as_millis() {
+            0 if !duration.is_zero() => 1,
+            millis => millis,
+        };
+        let millis = parse_duration(text.value.trim()).map(whole);
         millis.and_then(|millis| u64::try_from(millis).ok()).ok_or_else(|| {
             let expected = "a duration like 60s, 500ms or 1m30s";
             (text.referenced.line(), Problem::bad(field, &text.value, expected))

@@ -143,6 +143,11 @@ fn compile(
             .into_iter()
             .next()
             .map(|identity| identity.plugin),
+        detector: flow_control.detector.plugin,
+        admitters: instances.all(|plugin| match plugin {
+            Plugin::Admitter(admitter) => Some(*admitter),
+            _ => None,
+        }),
     };
     let kv_events = sources::kv_events(instances, notes);
     Ok(PickerSpec {

@@ -7,7 +7,7 @@ use crate::config::error::Problem;
 use crate::config::object::{self, Fault};
 use serde_saphyr::Spanned;
 use warmroute_shared_state::policy::plugin::{
-    Decider, DisaggNames, Kind, Parser, Picker, Plugin, PrefixProducer, ProfileHandler,
+    Decider, Detector, DisaggNames, Kind, Parser, Picker, Plugin, PrefixProducer, ProfileHandler,
 };
 use warmroute_shared_state::policy::scheduler::{
     Disagg, Handler, InflightLoad, Named, Profile, Scheduler, WeightedScorer,
@@ -31,6 +31,8 @@ pub(super) fn empty() -> Scheduler {
         inflight: InflightLoad::default(),
         session_ids: Vec::new(),
         agent_identity: None,
+        detector: Detector::default(),
+        admitters: Vec::new(),
     }
 }
 

@@ -1,7 +1,7 @@
 use super::super::document::Document;
 use super::*;
 use std::path::Path;
-use warmroute_shared_state::policy::plugin::{Decider, Filter, Scorer};
+use warmroute_shared_state::policy::plugin::{Decider, Detector, Filter, Scorer};
 use warmroute_shared_state::policy::scheduler::Handler;
 
 const HEAD: &str = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n";
@@ -56,6 +56,8 @@ fn what_is_left_out_is_added_as_llm_d_does() {
     assert_eq!(flow.default_band.fairness.name, "global-strict-fairness-policy");
     assert_eq!(flow.usage_limit.name, "static-usage-limit-policy");
     assert_eq!(flow.detector.name, "utilization-detector");
+    assert_eq!(spec.scheduler.detector, Detector::default(), "for shedding without flow control");
+    assert!(spec.scheduler.admitters.is_empty());
     let parsers = [Parser::OpenAi, Parser::Anthropic, Parser::VllmHttp, Parser::Passthrough];
     assert_eq!(spec.scheduler.parsers, parsers);
     // (h), (i).
@@ -126,6 +128,23 @@ fn flow_control_is_read_whole() {
     assert_eq!(bands, expected);
     assert_eq!(flow.default_negative_band.as_ref().unwrap().max_requests, 5);
     assert!(spec.warnings.is_empty(), "{}", warnings(&spec));
+}
+
+#[test]
+fn what_sheds_without_flow_control_is_read() {
+    let spec = parse(
+        "plugins:\n- {type: concurrency-detector, name: d, parameters: {maxConcurrency: 7}}\n\
+         - {type: probabilistic-admitter, parameters: {power: 2}}\n\
+         flowControl: {saturationDetector: {pluginRef: d}}\n",
+    )
+    .unwrap();
+    assert!(!spec.flow_control.enabled);
+    let Detector::Concurrency(detector) = spec.scheduler.detector else { panic!("{spec:?}") };
+    assert_eq!(detector.max_concurrency, 7);
+    let [admitter] = spec.scheduler.admitters.as_slice() else { panic!("{spec:?}") };
+    assert_eq!(admitter.name, "probabilistic-admitter");
+    assert_eq!((admitter.plugin.power, admitter.plugin.k), (2.0, 300.0));
+    assert!(parse("plugins: [{type: probabilistic-admitter, parameters: {k: 0}}]\n").is_err());
 }
 
 #[test]

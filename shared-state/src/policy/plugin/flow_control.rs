@@ -13,6 +13,13 @@ pub enum Detector {
     Concurrency(ConcurrencyDetector),
 }
 
+impl Default for Detector {
+    /// llm-d's: `utilization-detector` as it is without parameters.
+    fn default() -> Self {
+        Self::Utilization(UtilizationDetector::default())
+    }
+}
+
 impl Detector {
     /// As a filter: whether everybody is kept where nobody has room.
     #[must_use]

@@ -1,20 +1,11 @@
 //! What is in flight in a pool: dispatched and not released. Exact, and the dispatcher's own.
 
-use crate::flow_control::policy::saturation::{self, EndpointLoad, InFlight};
+use crate::flow_control::policy::saturation::{self, BLIND, EndpointLoad, InFlight, fuller_part};
 use crate::flow_control::protocol::TicketId;
 use std::collections::{BTreeMap, BTreeSet};
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::plugin::{
     ConcurrencyDetector, ConcurrencyMode, Detector, UtilizationDetector,
-};
-
-/// While no endpoint has metrics that can be believed, a pool is as full as what is in flight says, at llm-d's default
-/// of so many requests for each endpoint: it must neither stand still nor be flooded.
-const BLIND: ConcurrencyDetector = ConcurrencyDetector {
-    mode: ConcurrencyMode::Requests,
-    max_concurrency: 100,
-    max_token_concurrency: u64::MAX,
-    headroom: 0.0,
 };
 
 /// Requests and their tokens.
@@ -115,18 +106,8 @@ impl PoolInFlight {
         leased: Count,
         now_ms: u64,
     ) -> f64 {
-        let part = |prefill| {
-            let part: Vec<_> = endpoints.iter().filter(|e| e.role.serves(prefill)).collect();
-            (!part.is_empty()).then(|| self.saturation_of(detector, &part, leased, now_ms))
-        };
-        match (part(true), part(false)) {
-            (Some(a), Some(b)) => a.max(b),
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => {
-                let all: Vec<_> = endpoints.iter().collect();
-                self.saturation_of(detector, &all, leased, now_ms)
-            }
-        }
+        let role = |endpoint: &EndpointLoad| endpoint.role;
+        fuller_part(endpoints, role, |part| self.saturation_of(detector, part, leased, now_ms))
     }
 
     fn saturation_of(

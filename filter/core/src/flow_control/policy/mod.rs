@@ -6,4 +6,5 @@ pub mod fairness;
 pub mod ordering;
 pub mod saturation;
 mod service;
+pub mod shedding;
 mod weighted;

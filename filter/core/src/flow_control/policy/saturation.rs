@@ -137,7 +137,34 @@ pub fn utilization(
     endpoints.map(of).sum::<f64>() / n
 }
 
-/// Without flow control, a full pool refuses requests of a priority below 0 (429, without a drop reason) and no others.
+/// While no endpoint has metrics that can be believed, a pool is as full as what is in flight says, at llm-d's default
+/// of so many requests for each endpoint: it must neither stand still nor be flooded.
+pub const BLIND: ConcurrencyDetector = ConcurrencyDetector {
+    mode: ConcurrencyMode::Requests,
+    max_concurrency: 100,
+    max_token_concurrency: u64::MAX,
+    headroom: 0.0,
+};
+
+/// How full a pool is if `saturation` is that of some of its endpoints: the fuller of those that prefill and those that
+/// decode. With no such endpoints, all of them.
+pub fn fuller_part<T>(
+    endpoints: &[T],
+    role: impl Fn(&T) -> Role,
+    saturation: impl Fn(&[&T]) -> f64,
+) -> f64 {
+    let part = |prefill| {
+        let part: Vec<_> = endpoints.iter().filter(|e| role(e).serves(prefill)).collect();
+        (!part.is_empty()).then(|| saturation(&part))
+    };
+    match (part(true), part(false)) {
+        (Some(a), Some(b)) => a.max(b),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => saturation(&endpoints.iter().collect::<Vec<_>>()),
+    }
+}
+
+/// Without flow control, a full pool refuses requests of a priority below 0 (429) and no others.
 #[must_use]
 pub fn sheds(priority: i32, saturation: f64) -> bool {
     priority < 0 && saturation >= 1.0
