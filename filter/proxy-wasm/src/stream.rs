@@ -95,6 +95,10 @@ impl Stream {
                 }
             }
             Some(Step::Forward(forward)) => {
+                if self.shared.exchange.borrow().has_turn() {
+                    let shared = Rc::clone(&self.shared);
+                    runtime::with(|runtime| runtime.turns.insert(self.id, shared));
+                }
                 turns::forward(self.id, &self.shared, &forward);
                 Action::Continue
             }

@@ -48,19 +48,18 @@ fn deliver_one(event: Event, inside: Option<u32>) {
         | Event::Evicted { context } => *context,
     };
     let known = runtime::with(|runtime| runtime.turns.get(&context).cloned()).flatten();
-    let Some(shared) = known else {
-        if let Event::Granted { ticket, .. } = event {
-            let now_ms = host::now_ms();
-            runtime::with(|runtime| {
+    let Some(shared) = known.filter(|_| host::act_on(context)) else {
+        // Its stream is gone.
+        let now_ms = host::now_ms();
+        runtime::with(|runtime| {
+            runtime.turns.remove(&context);
+            if let Event::Granted { ticket, .. } = event {
                 runtime.vm.release(ticket, Usage::default(), None, now_ms);
                 runtime.flush();
-            });
-        }
+            }
+        });
         return;
     };
-    if !host::act_on(context) {
-        return;
-    }
     let inside = inside == Some(context);
     match event {
         Event::Granted { ticket, waited_ms, .. } => {

@@ -111,6 +111,14 @@ impl Builder {
             Kind::TenantQuota => {
                 let (spec, hashes) = tenant::read(document).map_err(one)?;
                 self.named("TenantQuota", &spec.head);
+                // Budgets, shares and accounts go by the name alone.
+                let name = spec.head.name.clone();
+                self.once("tenant", name.clone(), &name, &spec.head.place);
+                if let Some(jwt) = &spec.jwt {
+                    let claim = format!("{}={}", jwt.tenant_claim, jwt.tenant_value);
+                    let whose = format!("{}\n{claim}", jwt.issuer);
+                    self.once("JWT claim", whose, &claim, &spec.head.place);
+                }
                 for (hash, line) in hashes {
                     // The start of it tells which: the whole has no place in a message.
                     let shown = format!("{}…", hash.get(..8).unwrap_or_default());

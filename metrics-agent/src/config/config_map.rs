@@ -65,14 +65,25 @@ pub fn read(document: &Document<'_>) -> Result<Content, Issue> {
             .map_err(|(line, problem)| document.issue(line, problem));
     }
     let mut texts = Vec::new();
-    for value in data.into_values().filter(|value| is_picker(&value.value)) {
+    for value in data.into_values().filter(|value| is_picker(document, &value.value)) {
         texts.push(locate(document, value));
     }
     Ok(if texts.is_empty() { Content::Nothing(head) } else { Content::Pickers(head, texts) })
 }
 
-/// Whether a text means to be a picker's configuration, right or not.
-fn is_picker(text: &str) -> bool {
+/// What a text says that it is.
+#[derive(Deserialize)]
+struct Kinded {
+    kind: Option<String>,
+}
+
+/// Whether a text means to be a picker's configuration, right or not: JSON and any other spelling of YAML, too.
+fn is_picker(document: &Document<'_>, text: &str) -> bool {
+    let read = Document::new(document.file, 0, text).parse::<Kinded>();
+    if let Ok(Kinded { kind: Some(kind) }) = read {
+        return nearest(&kind, &[PICKER_KIND]).is_some();
+    }
+    // It cannot be read: what is wrong with it is to be told.
     let kinds = text.lines().filter_map(|line| line.strip_prefix("kind:"));
     kinds
         .map(|kind| kind.split('#').next().unwrap_or(kind).trim().trim_matches(['"', '\'']))

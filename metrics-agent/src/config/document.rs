@@ -46,7 +46,17 @@ impl<'a> Document<'a> {
         let mut first_line = 0;
         for (number, line) in (0u64..).zip(text.split_inclusive('\n')) {
             let marker = line.trim_end();
-            if marker == "---" || marker.starts_with("--- ") || marker == "..." {
+            let begins = line
+                .strip_prefix("---")
+                .filter(|rest| rest.trim().is_empty() || rest.starts_with([' ', '\t']));
+            if let Some(rest) =
+                begins.filter(|rest| !matches!(rest.trim().as_bytes(), [] | [b'#', ..]))
+            {
+                // The document begins on the marker's line.
+                documents.push((start, at, first_line));
+                start = at.saturating_add(line.len()).saturating_sub(rest.len());
+                first_line = number;
+            } else if begins.is_some() || marker == "..." {
                 documents.push((start, at, first_line));
                 start = at.saturating_add(line.len());
                 first_line = number.saturating_add(1);

@@ -187,6 +187,46 @@ mod tests {
     }
 
     #[test]
+    fn a_picker_in_a_config_map_may_be_json_or_quoted_and_a_document_may_begin_on_its_marker() {
+        for text in [
+            r#"{"apiVersion":"llm-d.ai/v1alpha1","kind":"EndpointPickerConfig","plugins":[{"type":"queue-scorer"}]}"#,
+            "\"kind\": EndpointPickerConfig\napiVersion: llm-d.ai/v1alpha1\nplugins: [{type: queue-scorer}]",
+        ] {
+            let text = text.replace('\n', "\n    ");
+            let map = format!(
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  x.yaml: |\n    {text}\n"
+            );
+            let all = load(&[source("a.yaml", A), source("c.yaml", &map)]).unwrap();
+            assert_eq!(all.pickers.len(), 1, "{text}");
+        }
+        let inline = "# first\n--- {apiVersion: llm-d.ai/v1alpha2, kind: InferenceObjective, \
+                      metadata: {name: o}, spec: {priority: 3, poolRef: {name: p}}}\n";
+        let all = load(&[source("a.yaml", A), source("o.yaml", inline)]).unwrap();
+        assert_eq!(all.objects.objectives.len(), 1);
+    }
+
+    #[test]
+    fn a_tenants_name_is_its_own_in_all_namespaces() {
+        let quota = |namespace: &str, digit: char| {
+            format!(
+                "apiVersion: mini-platform.local/v1alpha1\nkind: TenantQuota\nmetadata: {{name: t, namespace: {namespace}}}\n\
+                 spec:\n  identity: {{apiKeyHashes: [\"{}\"]}}\n  inject: {{fairnessId: t}}\n  limits: [{{model: \"*\", rpm: 5}}]\n",
+                digit.to_string().repeat(64)
+            )
+        };
+        let both = [
+            source("a.yaml", A),
+            source("b.yaml", &quota("x", 'a')),
+            source("c.yaml", &quota("y", 'b')),
+        ];
+        let issues = load(&both).unwrap_err();
+        assert!(
+            issues.iter().any(|issue| issue.contains("tenant `t` is already used at b.yaml")),
+            "{issues:?}"
+        );
+    }
+
+    #[test]
     fn one_bad_file_refuses_the_whole() {
         let issues = load(&[source("a.yaml", A), source("b.yaml", "endpoints: [{name: b}]")]);
         assert!(issues.unwrap_err()[0].starts_with("b.yaml:1: field `address` is missing"));

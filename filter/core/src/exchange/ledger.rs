@@ -8,7 +8,8 @@ use warmroute_shared_state::usage_record::{EndCause, UsageRecord};
 impl Exchange {
     /// Once, at the very end. What never was a request of the API (a page of the filter's own) leaves no record.
     pub(super) fn write_to_ledger(&mut self, env: &mut Env<'_>) {
-        if self.started_ms == 0 || !env.config.usage_records {
+        // Anybody can be nobody, as often as they like: that fills no ledger.
+        if self.started_ms == 0 || self.unknown || !env.config.usage_records {
             return;
         }
         let record = &self.record;

@@ -26,6 +26,8 @@ mod step;
 #[cfg(test)]
 mod routing_tests;
 #[cfg(test)]
+mod tenant_tests;
+#[cfg(test)]
 mod tests;
 
 pub use admission::refusal_of;
@@ -106,6 +108,8 @@ pub struct Exchange {
     hides: Option<Asked>,
     shaper: Option<UsageShaper>,
     client_gone: bool,
+    /// It is nobody's: no key, or a wrong one.
+    unknown: bool,
     /// What the engine was asked for instead of the client's model name, and that name.
     renamed: Option<(String, String)>,
     restorer: Option<ModelRestorer>,
@@ -125,11 +129,7 @@ impl Exchange {
     pub fn on_done(&mut self, env: &mut Env<'_>, client_gone: bool) {
         self.give_back(env);
         self.client_gone = client_gone;
-        if let Phase::Waiting(waiting) = core::mem::replace(&mut self.phase, Phase::Decided) {
-            env.vm.cancel(waiting.ticket, env.now_ms);
-            self.record.flow_outcome = Some(FlowOutcome::EvictedContextCancelled);
-            self.record.queue_ms = env.now_ms.saturating_sub(self.started_ms);
-        }
+        self.leave_queue(env);
         let end = if client_gone { End::ClientGone } else { End::Broken };
         self.on_response_end(env, end);
         if self.record.cause.is_none() {
@@ -137,6 +137,15 @@ impl Exchange {
             self.record.cause = Some(cause);
         }
         self.write_to_ledger(env);
+    }
+
+    /// It is decided on, and waits no longer, whatever it was about to do.
+    fn leave_queue(&mut self, env: &mut Env<'_>) {
+        if let Phase::Waiting(waiting) = core::mem::replace(&mut self.phase, Phase::Decided) {
+            env.vm.cancel(waiting.ticket, env.now_ms);
+            self.record.flow_outcome = Some(FlowOutcome::EvictedContextCancelled);
+            self.record.queue_ms = env.now_ms.saturating_sub(self.started_ms);
+        }
     }
 
     fn give_back(&mut self, env: &mut Env<'_>) {

@@ -32,6 +32,10 @@ impl Exchange {
             Ok(class) => class,
             Err(error) => return self.refuse(env, error.into(), "warmroute_no_parser"),
         };
+        // Before a body is taken in: nobody unknown may fill this worker's room for bodies.
+        if let Err(step) = self.know_tenant(env) {
+            return step;
+        }
         if !class.reads_body() || self.head.end_of_stream {
             if class.reads_body() {
                 return self.refuse(env, refusal::empty_body(), "warmroute_bad_request");
@@ -90,8 +94,8 @@ impl Exchange {
 
     /// The body is complete: the last bytes or the trailers came.
     pub fn on_request_end(&mut self, env: &mut Env<'_>) -> Step {
-        self.give_back(env);
         let Phase::Body(scan) = core::mem::take(&mut self.phase) else {
+            self.give_back(env);
             self.phase = Phase::Decided;
             return Step::Forward(Box::default());
         };
@@ -125,11 +129,11 @@ impl Exchange {
     fn decide(&mut self, env: &mut Env<'_>, facts: Option<RequestFacts>) -> Step {
         self.phase = Phase::Decided;
         env.vm.refresh(env.store);
-        let policy = Rc::clone(env.vm.follower().replica.policy.current());
-        let tenant = match identify(env, &policy, &self.head) {
+        let tenant = match self.know_tenant(env) {
             Ok(tenant) => tenant,
-            Err(unknown) => return self.refuse(env, unknown.into(), "warmroute_unknown_key"),
+            Err(step) => return step,
         };
+        let policy = Rc::clone(env.vm.follower().replica.policy.current());
         let whose = tenant.and_then(|index| policy.tenants.get(index));
         let model = facts.as_ref().map_or("", RequestFacts::model_name);
         let opening = || facts.as_ref().map_or(0, RequestFacts::conversation_key);
@@ -166,6 +170,28 @@ impl Exchange {
         }
     }
 
+    /// Whose it is: index of its tenant, if there are tenants; or the answer to nobody.
+    fn know_tenant(&mut self, env: &mut Env<'_>) -> Result<Option<usize>, Step> {
+        let slot = &env.vm.follower().replica.policy;
+        if slot.revision() == 0 && slot.unreadable() > 0 {
+            // There may be tenants in it: nobody gets in unasked.
+            let reply = LocalReply::no_endpoint();
+            return Err(self.refuse(env, reply, "warmroute_policy_unreadable"));
+        }
+        let policy = Rc::clone(slot.current());
+        let known = identify(env, &policy, &self.head);
+        known.map_err(|unknown| {
+            self.unknown = true;
+            self.refuse(env, unknown.into(), "warmroute_unknown_key")
+        })
+    }
+
+    /// Whether it was let go by flow control or a budget: it may be told to end.
+    #[must_use]
+    pub fn has_turn(&self) -> bool {
+        self.ticket.is_some()
+    }
+
     /// Whether it waits for its turn.
     #[must_use]
     pub fn waits(&self) -> bool {
@@ -190,6 +216,9 @@ impl Exchange {
 
     /// It may not go.
     pub fn on_refused(&mut self, env: &mut Env<'_>, refused: &Refused) -> Step {
+        if !self.waits() {
+            return Step::Pause;
+        }
         self.phase = Phase::Decided;
         self.record.queue_ms = env.now_ms.saturating_sub(self.started_ms);
         self.turned_away(env, refused)
@@ -222,6 +251,8 @@ impl Exchange {
         policy: &Policy,
         plan: Plan,
     ) -> Step {
+        // What waited for its turn held its body until now.
+        self.give_back(env);
         let step = self.pick(env, facts.as_ref(), policy, plan);
         if let Some(facts) = facts {
             recycle(env, facts.into_scratch());

@@ -83,7 +83,7 @@ impl Exchange {
         served_by: impl FnOnce() -> Option<String>,
     ) -> ResponseEdit {
         self.give_back(env);
-        self.phase = super::Phase::Decided;
+        self.leave_queue(env);
         self.record.status = head.status;
         let mut edit = ResponseEdit::default();
         if matches!(self.record.cause, Some(Cause::Rejected(_))) {

@@ -70,7 +70,7 @@ fn limit<'a>(tenant: &'a Tenant, model: &str) -> Option<&'a Limit> {
 /// `input + min(max output or default, cap)`; the output of all answers counts.
 fn reservation(limit: &Limit, demand: &Demand) -> u64 {
     let default = limit.max_completion_tokens_default.unwrap_or(DEFAULT_OUTPUT_TOKENS);
-    let output = demand.max_output.unwrap_or(default).saturating_mul(demand.answers);
-    let output = output.min(limit.max_completion_tokens_cap.unwrap_or(u64::MAX));
+    let cap = limit.max_completion_tokens_cap.unwrap_or(u64::MAX);
+    let output = demand.max_output.unwrap_or(default).min(cap).saturating_mul(demand.answers);
     demand.input_tokens.saturating_add(output)
 }

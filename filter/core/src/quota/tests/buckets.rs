@@ -43,7 +43,9 @@ crate::tests! {
             (Some(7), Some(50), Some(100), 1, 60),
             (None, None, Some(0), 1, 10),
             (None, None, Some(100), 3, 310),
-            (None, Some(250), Some(100), 3, 260),
+            // The cap is one answer's.
+            (None, Some(250), Some(100), 3, 310),
+            (None, Some(50), Some(100), 3, 160),
             (None, None, None, 0, 10),
             (None, None, Some(u64::MAX), u64::MAX, u64::MAX),
         ] {
