@@ -5,6 +5,7 @@ use super::admission::apply_tenant;
 use crate::routing::{
     Chooser, Control, Destination, RouteRequest, base_model, conversation_of, rewrite, route,
 };
+use crate::scheduling::agent_of;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::routing::RouteRule;
 use warmroute_shared_state::policy::tenants::Tenant;
@@ -96,6 +97,14 @@ pub(super) fn plan(
         Destination::NoRoute => return Err(NoPlan::Route),
         Destination::NoBackend => return Err(NoPlan::Backend),
     };
+    if plan.control.fairness_id.is_none() {
+        let scheduler =
+            plan.pool.and_then(|index| policy.pools.get(index)).map_or(0, |p| p.scheduler);
+        let identity = policy.schedulers.get(scheduler).and_then(|s| s.agent_identity.as_ref());
+        let agent = identity.and_then(|identity| agent_of(identity, &head.headers));
+        plan.control.fairness_id =
+            agent.map(|agent| agent.trim().to_owned()).filter(|id| !id.is_empty());
+    }
     // A header asks for another name; a rewrite of the client's name overrides it.
     let rewritten = rewrite(policy, plan.pool, model, &mut chooser);
     let asked = plan.control.model_rewrite.as_deref().filter(|_| !model.is_empty());

@@ -149,7 +149,12 @@ async fn a_session_is_known_by_what_a_producer_reads() -> Result<()> {
         "- type: agent-identity\n  parameters: {additionalSessionHeaders: [x-agent-of-mine]}";
     bed.configure(&pinned(agent, "{attribute: agent-identity}")).await?;
     assert_pinned(&bed, &short().header("x-claude-code-session-id", "three")).await?;
-    assert_pinned(&bed, &short().header("x-agent-of-mine", "four")).await
+    assert_pinned(&bed, &short().header("x-agent-of-mine", "four")).await?;
+    // Without a fairness ID that an outer gateway or a tenant gives it, it is the agent's.
+    bed.send(&short().header("x-claude-code-session-id", "five").id("of-an-agent")).await?;
+    let log = bed.stack.access("of-an-agent").await?;
+    assert_eq!(log.fairness_id.as_deref(), Some("five"));
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
