@@ -120,36 +120,6 @@ impl Bed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_place_waits_and_the_higher_band_goes_first() -> Result<()> {
-    let mut bed = Bed::start(&(prioritized() + &flow_control(2, ""))).await?;
-    let mut running = Vec::new();
-    for id in ["b1", "b2"] {
-        let mut call = bed.call(KEY_B, id);
-        call.arrived().await?;
-        running.push(call);
-    }
-    let mut waiting = Vec::new();
-    for (at, (key, id)) in
-        [(KEY_B, "b3"), (KEY_B, "b4"), (KEY_A, "a1"), (KEY_A, "a2")].into_iter().enumerate()
-    {
-        waiting.push(bed.call(key, id));
-        bed.settled(at as u64 + 1, 2).await?;
-    }
-    // Whoever ends makes room for one: A's first, though they came last.
-    waiting.rotate_left(2);
-    for mut next in waiting {
-        running.remove(0).finish().await?;
-        next.arrived().await?;
-        running.push(next);
-    }
-    for call in running {
-        call.finish().await?;
-    }
-    assert_eq!(bed.engine.order(), ["b1", "b2", "a1", "a2", "b3", "b4"]);
-    bed.settled(0, 0).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_refuses_and_a_client_that_leaves_makes_room() -> Result<()> {
     let bands = "  priorityBands: [{priority: 0, maxRequests: 1}]\n";
     let mut bed = Bed::start(&(prioritized() + &flow_control(1, bands))).await?;
