@@ -6,7 +6,7 @@
 use super::{Keys, Message, SharedStore, VmState};
 use crate::flow_control::dispatcher::{Dispatcher, PoolControl, places_matter};
 use crate::flow_control::policy::saturation::{EndpointLoad, Role};
-use crate::flow_control::protocol::{DropReason, FromWorker, PoolKey, Request, ToWorker, Usage};
+use crate::flow_control::protocol::{FromWorker, PoolKey, Request, ToWorker, Usage};
 use crate::flow_control::worker::{Admission, Event, Ticket, TimeToLive, Worker};
 use crate::quota::{Ask as BudgetAsk, Level};
 use crate::replica::{EndpointState, Replica};
@@ -18,6 +18,9 @@ use warmroute_shared_state::policy::routing::Pool;
 
 /// Label with the part that an endpoint takes in prefill and decode.
 const ROLE_LABEL: &str = "llm-d.ai/role";
+
+/// Reports that are kept for a VM that has no row yet, at most. The dispatcher asks for all if it misses any.
+const REPORTS_KEPT: usize = 1024;
 
 /// An order for the worker whose row has this slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub(super) struct Flow {
     worker: Worker,
     dispatcher: Option<Box<Dispatching>>,
     events: Vec<Event>,
-    reports: Vec<Vec<u8>>,
+    reports: Vec<FromWorker>,
     orders: Vec<OrderTo>,
     /// A request has asked at least once: only then is there anything to say.
     used: bool,
@@ -46,7 +49,8 @@ struct Dispatching {
     dispatcher: Dispatcher,
     revision: u64,
     loads: BTreeMap<PoolKey, Vec<EndpointLoad>>,
-    slots: BTreeMap<u64, usize>,
+    /// Who answers at which slot, by the reports of each.
+    slots: BTreeMap<usize, u64>,
 }
 
 impl Flow {
@@ -114,10 +118,23 @@ pub(super) fn load_of(endpoint: &EndpointState) -> EndpointLoad {
 }
 
 impl Dispatching {
-    fn new(store: &dyn SharedStore, keys: &Keys, slots: BTreeMap<u64, usize>, now_ms: u64) -> Self {
-        let live: Vec<u64> = slots.keys().copied().collect();
+    fn new(store: &dyn SharedStore, keys: &Keys, slots: BTreeMap<usize, u64>, now_ms: u64) -> Self {
+        let live: Vec<u64> = slots.values().copied().collect();
         let dispatcher = Dispatcher::new(next_epoch(store, keys, now_ms), &live, now_ms);
         Self { dispatcher, revision: 0, loads: BTreeMap::new(), slots }
+    }
+
+    /// Where this VM answers.
+    fn slot_of(&self, incarnation: u64) -> Option<usize> {
+        self.slots.iter().find(|(_, by)| **by == incarnation).map(|(slot, _)| *slot)
+    }
+
+    /// This VM answers at that slot from now on.
+    fn answers_at(&mut self, incarnation: u64, slot: usize) {
+        if self.slots.get(&slot) != Some(&incarnation) {
+            self.slots.retain(|_, by| *by != incarnation);
+            self.slots.insert(slot, incarnation);
+        }
     }
 
     /// Tells the dispatcher what changed of configuration, endpoints and loads.
@@ -208,7 +225,7 @@ impl VmState {
 
     /// The stream of a waiting request is gone.
     pub fn cancel(&mut self, ticket: Ticket, now_ms: u64) {
-        self.flow.worker.cancel(ticket, DropReason::Cancelled);
+        self.flow.worker.cancel(ticket);
         self.pump(now_ms);
     }
 
@@ -245,10 +262,17 @@ impl VmState {
         core::mem::take(&mut self.flow.events)
     }
 
-    /// What to send to the applier's queue.
+    /// What to send to the applier's queue. Nothing as long as this VM has no row: it could not be answered.
     #[must_use]
     pub fn take_reports(&mut self) -> Vec<Vec<u8>> {
-        core::mem::take(&mut self.flow.reports)
+        let reports = &mut self.flow.reports;
+        let Some(slot) = self.row.slot().and_then(|slot| u16::try_from(slot).ok()) else {
+            reports.drain(..reports.len().saturating_sub(REPORTS_KEPT));
+            return Vec::new();
+        };
+        let message =
+            |report: FromWorker| Message::Flow { slot, report: &report.encode() }.encode();
+        reports.drain(..).map(message).collect()
     }
 
     /// What to send to workers' queues.
@@ -258,10 +282,11 @@ impl VmState {
     }
 
     /// A worker's report came, and this VM is the dispatcher.
-    pub(super) fn on_report(&mut self, bytes: &[u8], now_ms: u64) {
+    pub(super) fn on_report(&mut self, slot: u16, bytes: &[u8], now_ms: u64) {
         if let Some(dispatching) = &mut self.flow.dispatcher
             && let Ok(message) = FromWorker::decode(bytes)
         {
+            dispatching.answers_at(message.incarnation, slot.into());
             dispatching.dispatcher.on_message(message, now_ms);
         }
     }
@@ -270,17 +295,14 @@ impl VmState {
     pub(super) fn tick_flow(&mut self, store: &dyn SharedStore, now_ms: u64) {
         match (&self.applier, &self.flow.dispatcher) {
             (Some(applier), None) => {
-                let slots = applier.slots().clone();
+                let slots = applier.live().iter().copied().collect();
                 let dispatching = Dispatching::new(store, &self.keys, slots, now_ms);
                 self.flow.dispatcher = Some(Box::new(dispatching));
             }
             (None, Some(_)) => self.flow.dispatcher = None,
             _ => {}
         }
-        if let (Some(applier), Some(dispatching)) = (&self.applier, &mut self.flow.dispatcher) {
-            if dispatching.slots != *applier.slots() {
-                dispatching.slots.clone_from(applier.slots());
-            }
+        if let Some(dispatching) = &mut self.flow.dispatcher {
             dispatching.learn(&self.follower.replica, now_ms);
             dispatching.dispatcher.tick(now_ms);
         }
@@ -313,7 +335,7 @@ impl VmState {
                 moved = true;
                 match &mut self.flow.dispatcher {
                     Some(dispatching) => dispatching.dispatcher.on_message(report, now_ms),
-                    None => self.flow.reports.push(Message::Flow(&report.encode()).encode()),
+                    None => self.flow.reports.push(report),
                 }
             }
             let Some(dispatching) = &mut self.flow.dispatcher else { return };
@@ -322,8 +344,8 @@ impl VmState {
                 if order.incarnation == self.ledger.incarnation() {
                     let events = self.flow.worker.on_message(order, now_ms);
                     self.flow.events.extend(events);
-                } else if let Some(slot) = dispatching.slots.get(&order.incarnation) {
-                    self.flow.orders.push(OrderTo { slot: *slot, bytes: order.encode() });
+                } else if let Some(slot) = dispatching.slot_of(order.incarnation) {
+                    self.flow.orders.push(OrderTo { slot, bytes: order.encode() });
                 }
             }
             if !moved {

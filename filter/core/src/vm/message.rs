@@ -57,8 +57,13 @@ pub enum Message<'a> {
         /// Where.
         endpoint: EndpointId,
     },
-    /// A worker's report to the dispatcher, as [`FromWorker`](crate::flow_control::protocol::FromWorker) writes it.
-    Flow(&'a [u8]),
+    /// A worker's report to the dispatcher.
+    Flow {
+        /// Its row's slot, after which the queue for answers is named.
+        slot: u16,
+        /// As [`FromWorker`](crate::flow_control::protocol::FromWorker) writes it.
+        report: &'a [u8],
+    },
     /// Fault injection, for tests: trap now.
     Trap,
 }
@@ -88,8 +93,9 @@ impl<'a> Message<'a> {
                 w.u64(*session);
                 w.u64(endpoint.0);
             }
-            Self::Flow(report) => {
+            Self::Flow { slot, report } => {
                 w.u8(8);
+                w.u16(*slot);
                 w.u32(u32::try_from(report.len()).unwrap_or(u32::MAX));
                 w.bytes(report);
             }
@@ -129,8 +135,8 @@ impl<'a> Message<'a> {
                 endpoint: EndpointId(r.u64()?),
             },
             8 => {
-                let len = r.u32()? as usize;
-                Self::Flow(r.bytes(len)?)
+                let (slot, len) = (r.u16()?, r.u32()? as usize);
+                Self::Flow { slot, report: r.bytes(len)? }
             }
             value => return Err(WireError::Unknown { at: 0, value: value.into() }),
         };
@@ -159,7 +165,7 @@ mod tests {
                 Message::Trap,
                 Message::Expected { column: Column(5), stream: 8, chain: HashList::Slice(&chain) },
                 Message::Settled { column: Column(6), last: 9, answered: true },
-                Message::Flow(b"report"),
+                Message::Flow { slot: 7, report: b"report" },
                 Message::Session { plugin: "p", session: 3, endpoint: EndpointId(4) },
             ] {
                 let bytes = message.encode();

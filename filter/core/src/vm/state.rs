@@ -44,7 +44,7 @@ pub struct VmState {
     settings: Settings,
     pub(super) follower: Follower,
     pub(super) ledger: Ledger,
-    row: RowSlot,
+    pub(super) row: RowSlot,
     pub(super) totals: Totals,
     totals_cas: u32,
     pub(super) applier: Option<Applier>,
@@ -259,7 +259,7 @@ impl VmState {
         }
         for message in messages {
             match (&message, &mut self.applier) {
-                (Message::Flow(report), _) => self.on_report(report, now_ms),
+                (Message::Flow { slot, report }, _) => self.on_report(*slot, report, now_ms),
                 (_, Some(applier)) => applier.on_message(&mut self.follower, &message, now_ms),
                 (_, None) => {}
             }

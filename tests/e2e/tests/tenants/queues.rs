@@ -10,6 +10,9 @@ use tokio::task::JoinHandle;
 
 const WORKERS: usize = 4;
 
+/// `x-request-id` of each worker's first request.
+const PRIME: &str = "prime";
+
 const ANSWER: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 
@@ -51,7 +54,15 @@ struct Call {
 impl Call {
     /// Waits for it at the engine.
     async fn arrived(&mut self) -> Result<()> {
-        self.served.arrived().await.context("it did not arrive at the engine").map(|_| ())
+        tokio::select! {
+            arrived = self.served.arrived() => {
+                arrived.context("it did not arrive at the engine").map(|_| ())
+            }
+            answer = &mut self.answer => {
+                let answer = answer??;
+                anyhow::bail!("refused: {} {:?}", answer.status, answer.text())
+            }
+        }
     }
 
     /// The engine answers it; waits until the client has it.
@@ -86,8 +97,15 @@ impl Bed {
         plugin.clone_into(&mut setup.plugin_config_extra);
         setup.other_endpoints.push(Endpoint::new("scripted", engine.address));
         let stack = Stack::start(setup).await?;
-        let workers = one_each(stack.listen(), WORKERS).await?;
-        Ok(Self { stack, engine, workers })
+        let mut workers = one_each(stack.listen(), WORKERS).await?;
+        // The dispatcher knows a worker from its first request on: what they report after that comes in the order
+        // in which it happened.
+        for worker in &mut workers {
+            worker.served(&short(KEY_A, 1).id(PRIME)).await?;
+        }
+        let mut bed = Self { stack, engine, workers };
+        bed.settled(0, 0).await?;
+        Ok(bed)
     }
 
     fn call(&self, key: &str, id: &str) -> Call {
@@ -99,6 +117,11 @@ impl Bed {
         let (listen, request) = (self.stack.listen(), request.id(id));
         let answer = tokio::spawn(async move { client::send(listen, &request).await });
         Call { answer, served }
+    }
+
+    /// The tests' requests in the order in which they arrived at the engine.
+    fn order(&self) -> Vec<String> {
+        self.engine.order().into_iter().filter(|id| id != PRIME).collect()
     }
 
     /// Waits until so many requests wait and so many have their turn, over all workers.
@@ -117,6 +140,36 @@ impl Bed {
         }
         anyhow::bail!("{} wait and {} have their turn, not {parked} and {turns}", seen.0, seen.1)
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_place_waits_and_the_higher_band_goes_first() -> Result<()> {
+    let mut bed = Bed::start(&(prioritized() + &flow_control(2, ""))).await?;
+    let mut running = Vec::new();
+    for id in ["b1", "b2"] {
+        let mut call = bed.call(KEY_B, id);
+        call.arrived().await?;
+        running.push(call);
+    }
+    let mut waiting = Vec::new();
+    for (at, (key, id)) in
+        [(KEY_B, "b3"), (KEY_B, "b4"), (KEY_A, "a1"), (KEY_A, "a2")].into_iter().enumerate()
+    {
+        waiting.push(bed.call(key, id));
+        bed.settled(at as u64 + 1, 2).await?;
+    }
+    // Whoever ends makes room for one: A's first, though they came last.
+    waiting.rotate_left(2);
+    for mut next in waiting {
+        running.remove(0).finish().await?;
+        next.arrived().await?;
+        running.push(next);
+    }
+    for call in running {
+        call.finish().await?;
+    }
+    assert_eq!(bed.order(), ["b1", "b2", "a1", "a2", "b3", "b4"]);
+    bed.settled(0, 0).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,7 +193,7 @@ async fn a_full_queue_refuses_and_a_client_that_leaves_makes_room() -> Result<()
     first.leave();
     next.arrived().await?;
     next.finish().await?;
-    assert_eq!(bed.engine.order(), ["first", "next"]);
+    assert_eq!(bed.order(), ["first", "next"]);
     bed.settled(0, 0).await
 }
 
@@ -166,7 +219,7 @@ async fn nobody_waits_for_longer_than_a_request_may() -> Result<()> {
     let nobody = bed.call(KEY_B, "nobody").refused().await?;
     assert_eq!(nobody.status, 503, "{}", nobody.text());
     assert_eq!(nobody.header("x-llm-d-request-dropped-reason"), Some("rejected-no-endpoints"));
-    assert_eq!(bed.engine.order(), ["first"]);
+    assert_eq!(bed.order(), ["first"]);
     bed.settled(0, 0).await
 }
 
@@ -182,7 +235,7 @@ async fn many_that_wait_and_leave_leave_nothing() -> Result<()> {
     bed.settled(0, 1).await?;
     first.finish().await?;
     bed.settled(0, 0).await?;
-    assert_eq!(bed.engine.order(), ["first"]);
+    assert_eq!(bed.order(), ["first"]);
     usage(&bed.stack, "b", |total| total["requests"] == MANY && total["output"] == 0).await?;
     Ok(())
 }
@@ -212,7 +265,7 @@ async fn whose_first_token_is_due_first_goes_first() -> Result<()> {
         running = next;
     }
     running.finish().await?;
-    assert_eq!(bed.engine.order(), ["first", "soon", "late", "never"]);
+    assert_eq!(bed.order(), ["first", "soon", "late", "never"]);
     Ok(())
 }
 
@@ -241,7 +294,7 @@ async fn some_places_are_held_back_for_the_higher_priority() -> Result<()> {
         call.finish().await?;
     }
     waiting.arrived().await?;
-    assert_eq!(bed.engine.order(), ["b1", "b2", "a1", "a2", "b3"]);
+    assert_eq!(bed.order(), ["b1", "b2", "a1", "a2", "b3"]);
     waiting.finish().await
 }
 

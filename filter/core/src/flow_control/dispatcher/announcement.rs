@@ -3,7 +3,7 @@
 use super::member::Announcement;
 use super::requests::reserved;
 use super::{Dispatcher, Held};
-use crate::flow_control::protocol::{DropReason, HeldTicket, Request, TicketId, Usage};
+use crate::flow_control::protocol::{HeldTicket, Request, TicketId, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -51,6 +51,7 @@ impl Dispatcher {
         for ticket in said.held {
             self.take_over(id(ticket.number), ticket, now_ms);
         }
+        let mut waiting = Vec::new();
         for ticket in said.parked {
             let (request, reserved) = match suspended.remove(&ticket.number) {
                 Some(known) => (known, true),
@@ -62,11 +63,11 @@ impl Dispatcher {
                     (request, ticket.reserved)
                 }
             };
-            self.accept(id(ticket.number), &request, reserved, now_ms);
+            waiting.push((id(ticket.number), request, reserved));
         }
+        self.accept_all(waiting, now_ms);
         for request in suspended.into_values() {
             self.budgets.release(&request.budgets);
-            self.statistics.dropped(&request, DropReason::Cancelled);
         }
         self.accept_early(now_ms);
         let pools: Vec<_> = self.gates.keys().copied().collect();

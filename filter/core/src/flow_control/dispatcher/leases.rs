@@ -142,8 +142,7 @@ impl Dispatcher {
             .extract_if(.., |_, (request, reserved)| *reserved || !leases.any_of(&request.budgets))
             .collect();
         ready.sort_by_key(|(id, (request, _))| (request.since_ms, *id));
-        for (id, (request, reserved)) in ready {
-            self.accept(id, &request, reserved, now_ms);
-        }
+        let ready = ready.into_iter().map(|(id, (request, reserved))| (id, request, reserved));
+        self.accept_all(ready, now_ms);
     }
 }

@@ -11,21 +11,17 @@ mod member;
 mod reclamation;
 mod reports;
 mod requests;
-pub mod statistics;
 mod views;
 
 pub use in_flight::places_matter;
 pub use views::{PoolView, QueueLength};
 
 use crate::flow_control::policy::saturation::EndpointLoad;
-use crate::flow_control::protocol::{
-    DropReason, Order, PoolKey, Request, TicketId, ToWorker, Usage,
-};
+use crate::flow_control::protocol::{Order, PoolKey, Request, TicketId, ToWorker, Usage};
 use crate::quota::Buckets;
 use budget_leases::BudgetLeases;
 use gate::{Gate, Held, Step};
 use member::Member;
-use statistics::Statistics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use warmroute_shared_state::policy::flow::FlowControl;
@@ -74,7 +70,6 @@ pub struct Dispatcher {
     /// Requests that came before it was open, or for budgets that are on their way back from a lease; and whether their
     /// budgets are taken.
     early: BTreeMap<TicketId, (Rc<Request>, bool)>,
-    statistics: Statistics,
     outbox: Vec<ToWorker>,
 }
 
@@ -95,7 +90,6 @@ impl Dispatcher {
             budgets: Buckets::default(),
             budget_leases: BudgetLeases::default(),
             early: BTreeMap::new(),
-            statistics: Statistics::default(),
             outbox: Vec::new(),
         };
         for incarnation in live {
@@ -140,9 +134,8 @@ impl Dispatcher {
             self.gates.insert(control.pool, gate);
         }
         homeless.sort_by_key(|(id, request)| (request.since_ms, *id));
-        for (id, request) in homeless {
-            self.accept(id, &request, true, now_ms);
-        }
+        let homeless = homeless.into_iter().map(|(id, request)| (id, request, true));
+        self.accept_all(homeless, now_ms);
     }
 
     /// The endpoints of a pool that may be picked, and their loads. With every change of either.
@@ -191,12 +184,6 @@ impl Dispatcher {
         self.opening_until_ms.is_none()
     }
 
-    /// Counters.
-    #[must_use]
-    pub fn statistics(&self) -> &Statistics {
-        &self.statistics
-    }
-
     /// How the tenants' budgets stand.
     pub fn budgets(&mut self) -> &mut Buckets {
         &mut self.budgets
@@ -227,7 +214,7 @@ impl Dispatcher {
         let early: Vec<TicketId> =
             self.early.keys().filter(|id| id.incarnation == incarnation).copied().collect();
         for id in waiting.into_iter().chain(early) {
-            self.withdraw(id, DropReason::Cancelled);
+            self.withdraw(id);
         }
         for (id, tokens, reserved) in held {
             let usage = Usage { prompt: tokens, completion: 0 };

@@ -39,8 +39,8 @@ impl Dispatcher {
             Report::Release { number, usage, charged } => {
                 self.finish(id(number), usage, charged, now_ms);
             }
-            Report::Cancel { number, reason } => {
-                self.withdraw(id(number), reason);
+            Report::Cancel { number } => {
+                self.withdraw(id(number));
                 // It may have been let go in the meantime.
                 self.finish(id(number), Usage::default(), None, now_ms);
             }
@@ -66,7 +66,7 @@ impl Dispatcher {
     fn on_acquire(&mut self, id: TicketId, request: Request, now_ms: u64) {
         // Of a worker that was asked what it has, it comes with the answer.
         if self.members.get(&id.incarnation).is_some_and(|member| !member.is_asked()) {
-            self.accept(id, &Rc::new(request), false, now_ms);
+            self.accept(id, Rc::new(request), false, now_ms);
         }
     }
 
@@ -81,7 +81,6 @@ impl Dispatcher {
             gate.charge(&request);
         }
         member.held.insert(id.number, held);
-        self.statistics.dispatched(&request, 0);
         self.budget_leases.take_back(id.incarnation, &request.budgets);
         self.accept_early(now_ms);
         self.offer_slots(request.pool, id.incarnation, now_ms);

@@ -1,10 +1,9 @@
 //! A request's way: accepted, let go or refused, over.
 
 use super::{Dispatcher, Held, RETRY_AFTER_MS, Step};
-use crate::flow_control::protocol::{
-    DropReason, Order, PoolKey, Refused, Request, TicketId, Usage,
-};
+use crate::flow_control::protocol::{Order, PoolKey, Refused, Request, TicketId, Usage};
 use crate::quota::{Ask, Kind, Why};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 impl Dispatcher {
@@ -12,36 +11,72 @@ impl Dispatcher {
     pub(super) fn accept(
         &mut self,
         id: TicketId,
-        request: &Rc<Request>,
+        request: Rc<Request>,
         reserved: bool,
         now_ms: u64,
     ) {
+        if self.enqueue(id, &request, reserved, now_ms) {
+            self.dispatch(request.pool, now_ms);
+            self.enqueued(id, &request, reserved, now_ms);
+        }
+    }
+
+    /// The same for many, each with whether its budgets are taken: all are in their queues before the first may go.
+    pub(super) fn accept_all(
+        &mut self,
+        requests: impl IntoIterator<Item = (TicketId, Rc<Request>, bool)>,
+        now_ms: u64,
+    ) {
+        let enqueue = |(id, request, reserved): &(TicketId, Rc<Request>, bool)| {
+            self.enqueue(*id, request, *reserved, now_ms)
+        };
+        let enqueued: Vec<_> = requests.into_iter().filter(enqueue).collect();
+        let pools: BTreeSet<PoolKey> =
+            enqueued.iter().map(|(_, request, _)| request.pool).collect();
+        pools.into_iter().for_each(|pool| self.dispatch(pool, now_ms));
+        // If there are too many, the last ones are.
+        for (id, request, reserved) in enqueued.into_iter().rev() {
+            self.enqueued(id, &request, reserved, now_ms);
+        }
+    }
+
+    /// Whether it is in its pool's queue now: else it was granted, refused or put aside.
+    fn enqueue(
+        &mut self,
+        id: TicketId,
+        request: &Rc<Request>,
+        reserved: bool,
+        now_ms: u64,
+    ) -> bool {
         if self.opening_until_ms.is_some() {
             self.early.insert(id, (Rc::clone(request), reserved));
-            return;
+            return false;
         }
         if !reserved && let Err(refusal) = self.budgets.take_all(&request.budgets, now_ms) {
             if refusal.why != Why::TooLarge && self.budget_leases.any_of(&request.budgets) {
                 // Nobody is refused for what others have and do not use.
                 self.early.insert(id, (Rc::clone(request), false));
                 self.recall_budgets(&request.budgets);
-                return;
+            } else {
+                let refused = Refused::Budget(refusal);
+                self.send(id.incarnation, Order::Refuse { number: id.number, refused });
             }
-            self.statistics.dropped(request, DropReason::Budget);
-            let refused = Refused::Budget(refusal);
-            self.send(id.incarnation, Order::Refuse { number: id.number, refused });
-            return;
+            return false;
         }
         let Some(gate) = self.gates.get_mut(&request.pool) else {
             self.grant(id, request, now_ms);
             self.offer_budgets(id.incarnation, &request.budgets, now_ms);
-            return;
+            return false;
         };
         gate.push(id, Rc::clone(request));
         if let Some(member) = self.members.get_mut(&id.incarnation) {
             member.waiting.insert(id.number, Rc::clone(request));
         }
-        self.dispatch(request.pool, now_ms);
+        true
+    }
+
+    /// What is to be said of a request that came into its pool's queue, after all that may go has gone.
+    fn enqueued(&mut self, id: TicketId, request: &Rc<Request>, reserved: bool, now_ms: u64) {
         if !self.is_waiting(id) {
             self.offer_slots(request.pool, id.incarnation, now_ms);
             self.offer_budgets(id.incarnation, &request.budgets, now_ms);
@@ -49,7 +84,7 @@ impl Dispatcher {
         }
         let overflow = self.gates.get(&request.pool).and_then(|gate| gate.overflow(request));
         if let Some(reason) = overflow {
-            self.withdraw(id, reason);
+            self.withdraw(id);
             let refused = Refused::Queue { reason, retry_after_ms: RETRY_AFTER_MS };
             self.send(id.incarnation, Order::Refuse { number: id.number, refused });
             return;
@@ -81,9 +116,8 @@ impl Dispatcher {
     }
 
     fn evict(&mut self, id: TicketId) {
-        let held = self.members.get(&id.incarnation).and_then(|m| m.held.get(&id.number));
-        if let Some(held) = held {
-            self.statistics.dropped(&held.request, DropReason::Evicted);
+        let member = self.members.get(&id.incarnation);
+        if member.is_some_and(|member| member.held.contains_key(&id.number)) {
             self.send(id.incarnation, Order::Evict { number: id.number });
         }
     }
@@ -97,7 +131,6 @@ impl Dispatcher {
             gate.start(id, &held);
         }
         member.held.insert(id.number, held);
-        self.statistics.dispatched(request, now_ms.saturating_sub(request.since_ms));
         let levels = self.budgets.levels(&request.budgets, now_ms);
         self.send(id.incarnation, Order::Grant { number: id.number, levels });
     }
@@ -108,7 +141,6 @@ impl Dispatcher {
         let Some(held) = member.and_then(|member| member.held.remove(&id.number)) else { return };
         let usage = usage.plausible();
         self.settle(&held.request.budgets, charged, now_ms);
-        self.statistics.served(&held.request, usage);
         if let Some(gate) = self.gates.get_mut(&held.request.pool) {
             gate.finish(id, &held, usage, now_ms);
             self.dispatch(held.request.pool, now_ms);
@@ -123,7 +155,7 @@ impl Dispatcher {
     }
 
     /// A request that waits goes nowhere.
-    pub(super) fn withdraw(&mut self, id: TicketId, reason: DropReason) {
+    pub(super) fn withdraw(&mut self, id: TicketId) {
         let Some(member) = self.members.get_mut(&id.incarnation) else { return };
         let waiting = member.waiting.remove(&id.number);
         let request = if let Some(request) = waiting {
@@ -137,13 +169,11 @@ impl Dispatcher {
             // Whose budgets are not taken, nothing is given back for.
             let Some((request, reserved)) = self.early.remove(&id) else { return };
             if !reserved {
-                self.statistics.dropped(&request, reason);
                 return;
             }
             request
         };
         self.budgets.release(&request.budgets);
-        self.statistics.dropped(&request, reason);
     }
 }
 

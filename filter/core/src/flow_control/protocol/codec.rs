@@ -39,10 +39,7 @@ impl FromWorker {
                 w.u8(u8::from(charged.is_some()));
                 w.u64(charged.unwrap_or(0));
             }
-            Report::Cancel { number, reason } => {
-                numbered(&mut w, 5, *number);
-                w.u8(reason.code());
-            }
+            Report::Cancel { number } => numbered(&mut w, 5, *number),
             Report::Return { pools, budgets } => {
                 w.u8(6);
                 write_list(&mut w, pools, |w, (pool, slots, tokens)| {
@@ -97,7 +94,7 @@ impl FromWorker {
                     Some(r.u64()?).filter(|_| known)
                 },
             },
-            5 => Report::Cancel { number: r.u64()?, reason: read_reason(&mut r)? },
+            5 => Report::Cancel { number: r.u64()? },
             6 => Report::Return {
                 pools: read_list(&mut r, |r| Ok((PoolKey(r.u64()?), r.u32()?, r.u64()?)))?,
                 budgets: read_list(&mut r, read_ask)?,

@@ -68,8 +68,6 @@ pub enum Report {
     Cancel {
         /// Its number.
         number: u64,
-        /// Why.
-        reason: DropReason,
     },
     /// What was leased and not used.
     Return {

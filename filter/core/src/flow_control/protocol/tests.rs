@@ -41,7 +41,7 @@ fn reports() -> Vec<Report> {
         Report::Placed { number: 1, endpoints: vec![EndpointId(1), EndpointId(2)] },
         Report::Release { number: 1, usage: Usage { prompt: 3, completion: 4 }, charged: Some(8) },
         Report::Release { number: 1, usage: Usage::default(), charged: None },
-        Report::Cancel { number: 1, reason: DropReason::Cancelled },
+        Report::Cancel { number: 1 },
         Report::Return { pools: vec![(PoolKey(1), 2, 3)], budgets: vec![ask(); 5] },
         Report::Heartbeat { received: 4 },
         Report::Announce {

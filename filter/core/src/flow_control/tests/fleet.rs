@@ -281,7 +281,7 @@ impl Fleet {
 
     pub(super) fn cancel(&mut self, name: &str) {
         if let Some((worker, ticket)) = self.owner(name) {
-            worker.cancel(ticket, DropReason::Cancelled);
+            worker.cancel(ticket);
         }
     }
 

@@ -339,19 +339,4 @@ crate::tests! {
         assert_eq!(fleet.dispatcher().queue_lengths().count(), 0);
         assert!(fleet.dispatcher().budgets().is_empty());
     }
-
-    fn counters_tell_what_was_served_and_dropped() {
-        let mut fleet = fifo(1);
-        fill(&mut fleet, 1);
-        fleet.send(0, "a", request("x", 0, 0));
-        fleet.send(0, "b", request("x", 0, 0));
-        fleet.cancel("b");
-        fleet.release_with("old0", Usage { prompt: 3, completion: 4 }, None);
-        fleet.settle();
-        let statistics = fleet.dispatcher().statistics();
-        let flow = |name: &str| statistics.flows().find(|(_, flow, _)| *flow == name).unwrap().2.clone();
-        assert_eq!(flow("old").usage, Usage { prompt: 3, completion: 4 });
-        assert_eq!((flow("x").dispatched, flow("x").drops[&DropReason::Cancelled]), (1, 1));
-        assert_eq!(statistics.bands().next().unwrap().2.buckets.iter().sum::<u64>(), 2);
-    }
 }

@@ -1,7 +1,9 @@
 //! VMs that trap, messages that are lost.
-use super::fleet::{Fate, Fleet, control, request};
+
+use super::fleet::{FOR_EVER, Fate, Fleet, control, request};
 use crate::flow_control::protocol::{DropReason, Request};
 use crate::quota::{Ask, BucketId, Kind};
+use warmroute_shared_state::policy::flow::FlowControl;
 use warmroute_shared_state::policy::plugin::Fairness;
 
 fn full(places: usize, waiting: usize) -> Fleet {
@@ -10,6 +12,16 @@ fn full(places: usize, waiting: usize) -> Fleet {
         fleet.send(n % 4, &format!("n{n}"), request("x", 0, n as u64));
     }
     assert_eq!(fleet.went().len(), places);
+    fleet
+}
+
+/// One worker, one place, which is taken, and two bands.
+fn two_bands() -> Fleet {
+    let mut fleet = Fleet::new(1, control(1, Fairness::GlobalStrict));
+    fleet.objectives = vec![7];
+    fleet.configure();
+    fleet.send(0, "running", request("x", 0, 0));
+    assert_eq!(fleet.went(), ["running"]);
     fleet
 }
 
@@ -35,6 +47,39 @@ crate::tests! {
             fleet.release(&format!("n{n}"));
         }
         assert_eq!(fleet.went(), ["n4", "n5", "n6", "n7"]);
+    }
+
+    fn of_what_a_new_dispatcher_learns_the_higher_band_goes_first() {
+        let mut fleet = two_bands();
+        fleet.send(0, "low", request("x", 0, 1));
+        fleet.send(0, "high", request("x", 7, 2));
+        fleet.start_dispatcher();
+        fleet.release("running");
+        assert_eq!(fleet.went(), ["high"]);
+    }
+
+    fn of_an_announcement_the_higher_band_goes_first() {
+        let mut fleet = two_bands();
+        fleet.send_with(0, "low", request("x", 0, 1), FOR_EVER);
+        fleet.lose_message(true);
+        fleet.send_with(0, "high", request("x", 7, 2), FOR_EVER);
+        fleet.release("running");
+        assert_eq!(fleet.went(), ["high"]);
+    }
+
+    fn of_an_announcement_that_is_too_long_the_last_are_refused() {
+        let mut fleet = Fleet::new(1, FlowControl { max_requests: 2, ..control(1, Fairness::GlobalStrict) });
+        fleet.send(0, "running", request("x", 0, 0));
+        fleet.went();
+        fleet.send_with(0, "n1", request("x", 0, 1), FOR_EVER);
+        fleet.lose_message(true);
+        for n in 2..5 {
+            fleet.send_with(0, &format!("n{n}"), request("x", 0, n), FOR_EVER);
+        }
+        fleet.settle();
+        let refused = |name: &str| (name.to_owned(), Fate::Refused(DropReason::Saturated));
+        assert_eq!(fleet.take_fates(), [refused("n4"), refused("n3")]);
+        assert_eq!(fleet.counted(), (1, 2));
     }
 
     fn a_new_dispatcher_waits_for_a_silent_worker_no_longer_than_its_opening() {

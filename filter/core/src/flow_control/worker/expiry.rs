@@ -36,7 +36,7 @@ impl Worker {
                 let refused = Refused::Queue { reason, retry_after_ms: RETRY_AFTER_MS };
                 events.push(Event::Refused { context: parked.context, refused });
             }
-            self.cancel(Ticket(number), reason);
+            self.cancel(Ticket(number));
         }
         events
     }

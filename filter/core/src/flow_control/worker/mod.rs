@@ -72,8 +72,6 @@ pub enum Event {
         context: u32,
         /// Its ticket: from now on it is to be released.
         ticket: Ticket,
-        /// Its tenant's budgets, for the answer's headers.
-        levels: Vec<Level>,
         /// How long it waited.
         waited_ms: u64,
     },
@@ -191,9 +189,9 @@ impl Worker {
     }
 
     /// The stream of a parked request is gone, or the filter answers it itself.
-    pub fn cancel(&mut self, ticket: Ticket, reason: DropReason) {
+    pub fn cancel(&mut self, ticket: Ticket) {
         if self.parked.remove(&ticket.0).is_some() {
-            self.say(Report::Cancel { number: ticket.0, reason });
+            self.say(Report::Cancel { number: ticket.0 });
         }
     }
 
@@ -272,10 +270,9 @@ impl Worker {
             return Vec::new();
         };
         let waited_ms = now_ms.saturating_sub(request.since_ms);
-        let levels = self.budgets.levels(&request.budgets);
         let held = Held { request, context, endpoints: Vec::new(), dispatched_ms: now_ms };
         self.held.insert(number, held);
-        vec![Event::Granted { context, ticket: Ticket(number), levels, waited_ms }]
+        vec![Event::Granted { context, ticket: Ticket(number), waited_ms }]
     }
 
     /// The regular work, at least every 100 ms or so: heartbeat, leases that are over, requests that waited for too
@@ -325,12 +322,6 @@ impl Worker {
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()
-    }
-
-    /// Whether nothing waits and nothing is in flight.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.parked.is_empty() && self.held.is_empty()
     }
 
     /// How a request's budgets stand, as far as this worker has heard.

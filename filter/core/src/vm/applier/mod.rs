@@ -10,7 +10,7 @@ use super::shares::Shares;
 use super::{Follower, Keys, ROW_SLOTS, Settings, SharedStore};
 use crate::inflight::{Row, Totals};
 use crate::replica::Replica;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::stream::{AgentOp, Position};
 use warmroute_shared_state::table_op::TableOp;
@@ -61,7 +61,7 @@ pub(super) struct Applier {
     settings: Settings,
     active_rows: Vec<usize>,
     /// Slots of the rows that are fresh, by the incarnations that write them.
-    slots: BTreeMap<u64, usize>,
+    live: Vec<(usize, u64)>,
     scanned_ms: u64,
     totals: Totals,
     /// Endpoints for which there was no room.
@@ -92,7 +92,7 @@ impl Applier {
             snapshot: None,
             settings,
             active_rows: Vec::new(),
-            slots: BTreeMap::new(),
+            live: Vec::new(),
             scanned_ms: 0,
             totals: Totals::default(),
             refused: BTreeSet::new(),
@@ -156,9 +156,10 @@ impl Applier {
         Ok(())
     }
 
-    /// Slots of the VMs that live, as of the last adding up.
-    pub(super) fn slots(&self) -> &BTreeMap<u64, usize> {
-        &self.slots
+    /// Slots and incarnations of the VMs that live, as of the last adding up. It may miss one that is younger than
+    /// the last full scan.
+    pub(super) fn live(&self) -> &[(usize, u64)] {
+        &self.live
     }
 
     /// Adds up all fresh rows and writes the sum, if it changed.
@@ -169,14 +170,14 @@ impl Applier {
             if full { (0..ROW_SLOTS).collect() } else { core::mem::take(&mut self.active_rows) };
         let mut rows = Vec::new();
         self.active_rows.clear();
-        self.slots.clear();
+        self.live.clear();
         for slot in slots {
             let (bytes, _) = store.get(keys.row(slot)).unwrap_or_default();
             if let Ok(row) = Row::decode(&bytes)
                 && row.is_fresh(now_ms)
             {
                 self.active_rows.push(slot);
-                self.slots.insert(row.incarnation, slot);
+                self.live.push((slot, row.incarnation));
                 rows.push(row);
             }
         }

@@ -58,7 +58,7 @@ impl Applier {
                 self.tell(follower, &TableOp::Session { plugin, session, endpoint });
             }
             // The dispatcher's.
-            Message::Flow(_) | Message::Trap => {}
+            Message::Flow { .. } | Message::Trap => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! Several VMs on one store: what one tells, the others know; whoever dies is replaced.
 
+mod flow;
 mod precise;
 #[cfg(not(target_arch = "wasm32"))]
 mod random;
