@@ -8,7 +8,9 @@
 #![warn(missing_docs)]
 
 pub mod access_log;
+mod agent_files;
 pub mod background_load;
+mod bootstrap;
 pub mod client;
 pub mod counting_engine;
 pub mod echo_engine;
@@ -18,8 +20,10 @@ pub mod prompts;
 pub mod raw_client;
 mod run_dir;
 pub mod scripted_engine;
+pub mod setup;
 pub mod stack;
 pub mod state;
 pub mod workers;
 
-pub use stack::{AgentPresence, Endpoint, MODEL, Setup, Stack};
+pub use setup::{AgentPresence, Endpoint, Setup};
+pub use stack::{MODEL, Stack};

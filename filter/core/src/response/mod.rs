@@ -24,6 +24,8 @@ pub mod sse;
 pub mod usage_shape;
 
 #[cfg(test)]
+mod any_split;
+#[cfg(test)]
 mod tests;
 
 pub use facts::{EngineError, FinishReason, ResponseFacts, Usage};

@@ -176,6 +176,7 @@ impl LineSplitter {
 #[cfg(test)]
 mod tests {
     use super::{EventSink, LineSplitter};
+    use crate::response::any_split::every_cut;
 
     /// One line a data value, `.` an event's end, `#` a comment.
     #[derive(Default)]
@@ -231,13 +232,7 @@ mod tests {
             ] {
                 for end in ["\n", "\r\n", "\r"] {
                     let text = text.replace('\n', end);
-                    let bytes = text.as_bytes();
-                    assert_eq!(split([bytes]), expected, "{text:?}");
-                    assert_eq!(split(bytes.chunks(1)), expected, "{text:?} byte by byte");
-                    for cut in 0..=bytes.len() {
-                        let (a, b) = bytes.split_at(cut);
-                        assert_eq!(split([a, b]), expected, "{text:?} cut at {cut}");
-                    }
+                    assert_eq!(every_cut(text.as_bytes(), split), expected, "{text:?}");
                 }
             }
             assert_eq!(split([b"data: a\r\ndata: b\n\r\ndata: c\r\r".as_slice()]), "<a><b>.<c>.");

@@ -121,6 +121,39 @@ pub(crate) fn picker_config(plugins: &str, used: &[&str]) -> String {
     )
 }
 
+/// An `EndpointPickerConfig` with these plugins (YAML list items), and for each of these roles its filter and a profile
+/// of its name.
+pub(crate) fn roles_config(plugins: &str, roles: [&str; 2]) -> String {
+    let (mut filters, mut profiles) = (String::new(), String::new());
+    for role in roles {
+        filters.push_str(&format!("- type: {role}-filter\n"));
+        profiles.push_str(&format!(
+            "- name: {role}\n  plugins: [{{pluginRef: {role}-filter}}, {{pluginRef: max-score-picker}}]\n"
+        ));
+    }
+    format!(
+        "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n{}\n\
+         {filters}- type: max-score-picker\nschedulingProfiles:\n{profiles}",
+        plugins.trim_matches('\n')
+    )
+}
+
+/// An `InferencePool` called `llama`, of the engines with `app: llama`, and these documents that refer to it.
+pub(crate) fn pool_config(documents: &str) -> String {
+    format!(
+        "apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {{name: llama, namespace: default}}
+spec:
+  selector: {{matchLabels: {{app: llama}}}}
+  targetPorts: [{{number: 8000}}]
+  endpointPickerRef: {{name: picker, port: {{number: 9002}}}}
+---
+{}",
+        documents.trim_start_matches('\n')
+    )
+}
+
 /// A chat of one message, short enough to hold no whole block.
 pub(crate) fn short() -> Request {
     Request::chat(&serde_json::json!({

@@ -1,6 +1,6 @@
 //! Headers by which an outer gateway, or a client, says what is to become of a request.
 
-use crate::bed::{Bed, long, picker_config, short};
+use crate::bed::{Bed, long, picker_config, pool_config, short};
 use anyhow::{Context as _, Result};
 use e2e::client::{Request, Response};
 use e2e::prompts::fresh_text;
@@ -9,14 +9,6 @@ use serde_json::Value;
 const TRUSTED: &str = r#", "trustControlHeaders": true"#;
 
 const OBJECTIVES: &str = "
-apiVersion: inference.networking.k8s.io/v1
-kind: InferencePool
-metadata: {name: llama, namespace: default}
-spec:
-  selector: {matchLabels: {app: llama}}
-  targetPorts: [{number: 8000}]
-  endpointPickerRef: {name: picker, port: {number: 9002}}
----
 apiVersion: llm-d.ai/v1alpha2
 kind: InferenceObjective
 metadata: {name: urgent, namespace: default}
@@ -29,7 +21,7 @@ spec: {priority: -10, poolRef: {group: inference.networking.k8s.io, name: llama}
 ";
 
 async fn bed(plugin: &str) -> Result<Bed> {
-    Bed::start_with(&[&[("app", "llama")]], OBJECTIVES, plugin).await
+    Bed::start_with(&[&[("app", "llama")]], &pool_config(OBJECTIVES), plugin).await
 }
 
 /// A header as the engine got it.

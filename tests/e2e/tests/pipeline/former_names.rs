@@ -1,6 +1,6 @@
 //! Plugins that llm-d gives up, or has for tests only, still do what they did; those that are not there are refused.
 
-use crate::bed::{Bed, Load, picker_config, short};
+use crate::bed::{Bed, Load, picker_config, roles_config, short};
 use anyhow::{Context as _, Result, ensure};
 use e2e::client::{self, Request, Response};
 use e2e::prompts::{chat, fresh_text};
@@ -39,24 +39,7 @@ async fn a_rank_behind_one_port_is_told_in_a_header() -> Result<()> {
 async fn a_former_handler_tells_where_to_prefill() -> Result<()> {
     let labels: [&[(&str, &str)]; 2] =
         [&[("llm-d.ai/role", "prefill")], &[("llm-d.ai/role", "decode")]];
-    let config = |handler: &str| {
-        format!(
-            "
-apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-{handler}
-- type: decode-filter
-- type: prefill-filter
-- type: max-score-picker
-schedulingProfiles:
-- name: decode
-  plugins: [{{pluginRef: decode-filter}}, {{pluginRef: max-score-picker}}]
-- name: prefill
-  plugins: [{{pluginRef: prefill-filter}}, {{pluginRef: max-score-picker}}]
-"
-        )
-    };
+    let config = |handler: &str| roles_config(handler, ["decode", "prefill"]);
     let always = "
 - type: always-disagg-pd-decider
 - type: pd-profile-handler

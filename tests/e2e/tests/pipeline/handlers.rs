@@ -1,6 +1,6 @@
 //! Profile handlers and deciders: whose profile a request runs, and where its prompt is computed.
 
-use crate::bed::{Bed, long, picker_config, short};
+use crate::bed::{Bed, long, picker_config, roles_config, short};
 use anyhow::{Context as _, Result};
 use e2e::client;
 use e2e::prompts::fresh_text;
@@ -11,21 +11,8 @@ use serde_json::Value;
 async fn a_header_names_the_profile() -> Result<()> {
     let labels: [&[(&str, &str)]; 2] =
         [&[("llm-d.ai/role", "decode")], &[("llm-d.ai/role", "prefill")]];
-    let config = "
-apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- type: header-profile-handler
-- type: decode-filter
-- type: prefill-filter
-- type: max-score-picker
-schedulingProfiles:
-- name: decode
-  plugins: [{pluginRef: decode-filter}, {pluginRef: max-score-picker}]
-- name: prefill
-  plugins: [{pluginRef: prefill-filter}, {pluginRef: max-score-picker}]
-";
-    let bed = Bed::start(&labels, config).await?;
+    let config = roles_config("- type: header-profile-handler", ["decode", "prefill"]);
+    let bed = Bed::start(&labels, &config).await?;
     assert_eq!(bed.served_by(&short()).await?, 0);
     assert_eq!(bed.served_by(&short().header("EPP-Profile", "prefill")).await?, 1);
     assert_eq!(bed.send(&short().header("EPP-Profile", "nobody")).await?.status, 400);
@@ -33,27 +20,15 @@ schedulingProfiles:
 }
 
 fn disaggregated(decider: &str, order: &str) -> String {
-    format!(
-        "
-apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-{decider}
+    let deciders = if order == "decode-first" { "{prefill: decider}" } else { "{}" };
+    let plugins = format!(
+        "{decider}
 - type: disagg-profile-handler
   parameters:
     stageOrder: {order}
-    deciders: {deciders}
-- type: decode-filter
-- type: prefill-filter
-- type: max-score-picker
-schedulingProfiles:
-- name: decode
-  plugins: [{{pluginRef: decode-filter}}, {{pluginRef: max-score-picker}}]
-- name: prefill
-  plugins: [{{pluginRef: prefill-filter}}, {{pluginRef: max-score-picker}}]
-",
-        deciders = if order == "decode-first" { "{prefill: decider}" } else { "{}" },
-    )
+    deciders: {deciders}"
+    );
+    roles_config(&plugins, ["decode", "prefill"])
 }
 
 /// Requests of an engine, as the simulator tells them.
@@ -118,23 +93,11 @@ async fn a_long_uncached_prompt_is_computed_by_a_prefill_engine() -> Result<()> 
 async fn images_are_encoded_by_an_encode_engine() -> Result<()> {
     let labels: [&[(&str, &str)]; 2] =
         [&[("llm-d.ai/role", "decode")], &[("llm-d.ai/role", "encode")]];
-    let config = "
-apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
+    let plugins = "
 - type: always-disagg-multimodal-decider
 - type: disagg-profile-handler
-  parameters: {deciders: {encode: always-disagg-multimodal-decider}}
-- type: decode-filter
-- type: encode-filter
-- type: max-score-picker
-schedulingProfiles:
-- name: decode
-  plugins: [{pluginRef: decode-filter}, {pluginRef: max-score-picker}]
-- name: encode
-  plugins: [{pluginRef: encode-filter}, {pluginRef: max-score-picker}]
-";
-    let bed = Bed::start(&labels, config).await?;
+  parameters: {deciders: {encode: always-disagg-multimodal-decider}}";
+    let bed = Bed::start(&labels, &roles_config(plugins, ["decode", "encode"])).await?;
     let image = serde_json::json!({"model": e2e::MODEL, "messages": [{"role": "user", "content": [
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}},

@@ -1,6 +1,6 @@
 //! Each API's requests are read, routed and counted; what no parser takes is refused.
 
-use crate::bed::{Bed, picker_config, short};
+use crate::bed::{Bed, picker_config, pool_config, short};
 use anyhow::Result;
 use e2e::client::{CHAT, Request, Response, send};
 use e2e::{MODEL, Setup, Stack};
@@ -167,14 +167,6 @@ async fn a_path_without_a_parser_is_refused_and_what_has_no_body_is_routed() -> 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_models_the_last_is_judged_and_sent() -> Result<()> {
     let rewrite = "
-apiVersion: inference.networking.k8s.io/v1
-kind: InferencePool
-metadata: {name: llama, namespace: default}
-spec:
-  selector: {matchLabels: {app: llama}}
-  targetPorts: [{number: 8000}]
-  endpointPickerRef: {name: picker, port: {number: 9002}}
----
 apiVersion: llm-d.ai/v1alpha2
 kind: InferenceModelRewrite
 metadata: {name: second, namespace: default}
@@ -184,7 +176,7 @@ spec:
   - matches: [{model: {type: Exact, value: second}}]
     targets: [{modelRewrite: target, weight: 1}]
 ";
-    let bed = Bed::start(&[&[("app", "llama")]], rewrite).await?;
+    let bed = Bed::start(&[&[("app", "llama")]], &pool_config(rewrite)).await?;
     let rest = r#""messages":[{"role":"user","content":"Hi"}]"#;
     for (id, sent, judged, target, got) in [
         (

@@ -15,10 +15,6 @@ impl FromWorker {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         head(&mut w, self.epoch, self.incarnation, self.sequence);
-        let numbered = |w: &mut Writer, tag: u8, number: u64| {
-            w.u8(tag);
-            w.u64(number);
-        };
         match &self.report {
             Report::Acquire { number, request } => {
                 numbered(&mut w, 1, *number);
@@ -137,10 +133,6 @@ impl ToWorker {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         head(&mut w, self.epoch, self.incarnation, self.sequence);
-        let numbered = |w: &mut Writer, tag: u8, number: u64| {
-            w.u8(tag);
-            w.u64(number);
-        };
         match &self.order {
             Order::Grant { number, levels } => {
                 numbered(&mut w, 1, *number);
@@ -217,6 +209,12 @@ fn head(w: &mut Writer, epoch: u64, incarnation: u64, sequence: u64) {
     w.u64(epoch);
     w.u64(incarnation);
     w.u64(sequence);
+}
+
+/// What most reports and orders begin with: their kind and a number.
+fn numbered(w: &mut Writer, tag: u8, number: u64) {
+    w.u8(tag);
+    w.u64(number);
 }
 
 impl Refused {

@@ -1,32 +1,21 @@
 use super::{ModelRestorer, restore_whole};
+use crate::response::any_split::{every_cut, forwarded};
 
-fn restore<'a>(slices: impl IntoIterator<Item = &'a [u8]>, names: (&str, &str)) -> String {
-    let mut out = Vec::new();
+fn restore<'a>(slices: impl IntoIterator<Item = &'a [u8]>, names: (&str, &str)) -> Vec<u8> {
     let Some(mut restorer) = ModelRestorer::new(names.0, names.1) else {
-        return slices.into_iter().map(String::from_utf8_lossy).collect();
+        return forwarded(slices, |_| None);
     };
-    for slice in slices {
-        match restorer.feed(slice) {
-            Some(bytes) => out.extend_from_slice(&bytes),
-            None => out.extend_from_slice(slice),
-        }
-    }
+    let mut out = forwarded(slices, |slice| restorer.feed(slice));
     out.extend_from_slice(&restorer.finish());
-    String::from_utf8(out).unwrap()
+    out
 }
 
 /// Every way to cut it in two, and byte by byte, must give the same as the whole.
 fn restore_every_cut(body: &str, names: (&str, &str)) -> String {
-    let bytes = body.as_bytes();
-    let (whole, changed) = restore_whole(bytes, names.0, names.1);
-    let whole = String::from_utf8(whole).unwrap();
-    assert_eq!(changed, whole != body, "{body}");
-    assert_eq!(restore(bytes.chunks(1), names), whole, "{body} byte by byte");
-    for cut in 0..=bytes.len() {
-        let (a, b) = bytes.split_at(cut);
-        assert_eq!(restore([a, b], names), whole, "{body} cut at {cut}");
-    }
-    whole
+    let (whole, changed) = restore_whole(body.as_bytes(), names.0, names.1);
+    assert_eq!(changed, whole != body.as_bytes(), "{body}");
+    assert_eq!(every_cut(body.as_bytes(), |slices| restore(slices, names)), whole, "{body}");
+    String::from_utf8(whole).unwrap()
 }
 
 crate::tests! {
@@ -136,55 +125,30 @@ crate::tests! {
 #[cfg(not(target_arch = "wasm32"))]
 mod any_bytes {
     use super::*;
+    use crate::response::any_split::any_bytes::{sizes, slices, soup};
     use proptest::prelude::*;
 
-    fn soup() -> impl Strategy<Value = Vec<u8>> {
-        const PIECES: &[&str] = &[
-            "{",
-            "}",
-            "[",
-            "]",
-            ",",
-            ":",
-            "\"",
-            "\\",
-            "\n",
-            "\r",
-            "\n\n",
-            "data: ",
-            "data:{",
-            ": c\n",
-            "\"model\":",
-            "\"model\": \"base\"",
-            "\"base\"",
-            "\"message\":{",
-            "ba",
-            "se\"",
-            "\\u0061",
-            "1",
-        ];
-        proptest::collection::vec(proptest::sample::select(PIECES), 0..16)
-            .prop_map(|pieces| pieces.concat().into_bytes())
-    }
+    const PIECES: &[&str] = &[
+        "\\",
+        "\"model\":",
+        "\"model\": \"base\"",
+        "\"base\"",
+        "\"message\":{",
+        "ba",
+        "se\"",
+        "\\u0061",
+    ];
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn every_split_of_anything_gives_the_same(
-            body in prop_oneof![soup(), proptest::collection::vec(any::<u8>(), 0..64)],
-            sizes in proptest::collection::vec(1usize..9, 1..40),
+            body in prop_oneof![soup(PIECES), proptest::collection::vec(any::<u8>(), 0..64)],
+            sizes in sizes(),
         ) {
             let whole = restore_whole(&body, "base", "mine").0;
-            let mut restorer = ModelRestorer::new("base", "mine").unwrap();
-            let (mut out, mut rest, mut sizes) = (Vec::new(), body.as_slice(), sizes.into_iter().cycle());
-            while !rest.is_empty() {
-                let (slice, tail) = rest.split_at(sizes.next().unwrap().min(rest.len()));
-                out.extend_from_slice(&restorer.feed(slice).unwrap_or_else(|| slice.to_vec()));
-                rest = tail;
-            }
-            out.extend_from_slice(&restorer.finish());
-            prop_assert_eq!(out, whole);
+            prop_assert_eq!(restore(slices(&body, &sizes), ("base", "mine")), whole);
         }
 
         #[test]

@@ -2,31 +2,19 @@
 
 use super::{Asked, UsageShaper};
 use crate::request::{BodyScan, PathClass, Scratch};
+use crate::response::any_split::{every_cut, forwarded};
 use serde_json::Value;
 
 fn shape<'a>(slices: impl IntoIterator<Item = &'a [u8]>, asked: Asked) -> Vec<u8> {
     let mut shaper = UsageShaper::new(asked);
-    let mut out = Vec::new();
-    for slice in slices {
-        match shaper.feed(slice) {
-            Some(bytes) => out.extend_from_slice(&bytes),
-            None => out.extend_from_slice(slice),
-        }
-    }
+    let mut out = forwarded(slices, |slice| shaper.feed(slice));
     out.extend_from_slice(&shaper.finish());
     out
 }
 
 /// Every way to cut it in two, and byte by byte, must give the same as the whole.
 fn shape_every_cut(stream: &str, asked: Asked) -> String {
-    let bytes = stream.as_bytes();
-    let whole = shape([bytes], asked);
-    assert_eq!(shape(bytes.chunks(1), asked), whole, "{stream} byte by byte");
-    for cut in 0..=bytes.len() {
-        let (a, b) = bytes.split_at(cut);
-        assert_eq!(shape([a, b], asked), whole, "{stream} cut at {cut}");
-    }
-    String::from_utf8(whole).unwrap()
+    String::from_utf8(every_cut(stream.as_bytes(), |slices| shape(slices, asked))).unwrap()
 }
 
 fn event(json: &str) -> String {
@@ -229,38 +217,21 @@ crate::tests! {
 #[cfg(not(target_arch = "wasm32"))]
 mod any_bytes {
     use super::*;
+    use crate::response::any_split::any_bytes::{sizes, slices, soup};
     use crate::response::{End, ResponseReader};
     use proptest::prelude::*;
 
-    fn soup() -> impl Strategy<Value = Vec<u8>> {
-        const PIECES: &[&str] = &[
-            "{",
-            "}",
-            "[",
-            "]",
-            ",",
-            ":",
-            "\"",
-            "\n",
-            "\r",
-            "\n\n",
-            "data: ",
-            "data:{",
-            ": c\n",
-            "id: 1\n",
-            "1",
-            "\"usage\":",
-            "\"usage\":{}",
-            ",\"usage\":{}",
-            "\"choices\":[]",
-            "\"choices\":[1]",
-            "\"choices\":",
-            "data: {\"choices\":[],\"usage\":{}}\n\n",
-            "data: {\"choices\":[{}],\"usage\":{}}\n",
-        ];
-        proptest::collection::vec(proptest::sample::select(PIECES), 0..16)
-            .prop_map(|pieces| pieces.concat().into_bytes())
-    }
+    const PIECES: &[&str] = &[
+        "id: 1\n",
+        "\"usage\":",
+        "\"usage\":{}",
+        ",\"usage\":{}",
+        "\"choices\":[]",
+        "\"choices\":[1]",
+        "\"choices\":",
+        "data: {\"choices\":[],\"usage\":{}}\n\n",
+        "data: {\"choices\":[{}],\"usage\":{}}\n",
+    ];
 
     fn chunk() -> impl Strategy<Value = String> {
         const USAGE: &[&str] =
@@ -286,19 +257,13 @@ mod any_bytes {
 
         #[test]
         fn every_split_of_anything_gives_the_same(
-            body in prop_oneof![4 => soup(), 1 => proptest::collection::vec(any::<u8>(), 0..64)],
-            sizes in proptest::collection::vec(1usize..9, 1..40),
+            body in prop_oneof![4 => soup(PIECES), 1 => proptest::collection::vec(any::<u8>(), 0..64)],
+            sizes in sizes(),
             keeps_last in any::<bool>(),
         ) {
             let asked = if keeps_last { Asked::LastChunk } else { Asked::Nothing };
             let whole = shape([body.as_slice()], asked);
-            let (mut slices, mut rest, mut sizes) = (Vec::new(), body.as_slice(), sizes.into_iter().cycle());
-            while !rest.is_empty() {
-                let (slice, tail) = rest.split_at(sizes.next().unwrap().min(rest.len()));
-                slices.push(slice);
-                rest = tail;
-            }
-            prop_assert_eq!(shape(slices, asked), whole);
+            prop_assert_eq!(shape(slices(&body, &sizes), asked), whole);
         }
 
         #[test]
