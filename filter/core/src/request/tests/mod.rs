@@ -10,6 +10,7 @@ mod described;
 mod fields;
 mod inputs;
 mod refused;
+mod reservations;
 mod splice;
 mod whole;
 
