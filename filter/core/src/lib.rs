@@ -13,6 +13,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::string_slice))]
 
 pub mod config;
+mod content_encoding;
 pub mod debug;
 pub mod exchange;
 pub mod flow_control;

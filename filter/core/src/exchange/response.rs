@@ -2,6 +2,7 @@
 
 use super::admission::refusal_of;
 use super::{Cause, Env, Exchange};
+use crate::content_encoding;
 use crate::flow_control::protocol::{DropReason, Refused};
 use crate::quota::rate_limit_headers;
 use crate::request::LocalReply;
@@ -122,8 +123,7 @@ impl Exchange {
         let levels = env.vm.budget_levels(&self.account.budget.asks);
         let limits = rate_limit_headers(&levels).into_iter();
         edit.set_headers.extend(limits.map(|(name, value)| (name.to_owned(), value)));
-        let plain =
-            head.content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
+        let plain = content_encoding::foreign(head.content_encoding).is_none();
         if let Some((target, model)) = self.renamed.take().filter(|_| plain && !head.end_of_stream)
         {
             self.restorer = ModelRestorer::new(&target, &model);
