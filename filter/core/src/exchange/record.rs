@@ -8,6 +8,7 @@ use crate::vm::{Routed, VmState};
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::scheduler::{Handler, Scheduler};
 use warmroute_shared_state::usage_record::FlowOutcome;
+use warmroute_shared_state::usage_record::batch::MAX_TEXT_BYTES;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,9 +112,13 @@ pub struct Record {
 
 impl Record {
     pub(super) fn planned(&mut self, plan: &Plan, policy: &Policy) {
-        let named = |name: &String| (!name.is_empty()).then(|| name.clone());
+        // A client may send megabytes as a name: nothing that outlives the pick needs more than the ledger keeps.
+        let named = |name: &str| {
+            let kept = name.get(..name.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
+            (!kept.is_empty()).then(|| kept.to_owned())
+        };
         self.model = named(&plan.model);
-        self.target_model = named(&plan.target).filter(|target| *target != plan.model);
+        self.target_model = named(&plan.target).filter(|_| plan.target != plan.model);
         self.pool = plan.pool.and_then(|pool| policy.pools.get(pool)).map(|pool| pool.name.clone());
         self.fairness_id.clone_from(&plan.control.fairness_id);
         self.priority = plan.priority;
