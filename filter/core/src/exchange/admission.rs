@@ -8,6 +8,7 @@ use crate::flow_control::protocol::{DropReason, Refused, Request};
 use crate::flow_control::worker::{Admission, Ticket, TimeToLive};
 use crate::identity::{Claims, Effects, Unknown};
 use crate::quota::{Budget, Demand, refusal_reply};
+use crate::replica::DEFAULT_BYTES_PER_TOKEN;
 use crate::request::{InputLength, LocalReply, PathClass, RequestFacts};
 use crate::routing::{Control, DEFAULT_FAIRNESS_ID};
 use crate::scheduling::chance;
@@ -15,9 +16,6 @@ use crate::vm::{Ask, VmState, pool_key};
 use std::rc::Rc;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::tenants::{Accounting, Tenant};
-
-/// Bytes of text that a token stands for, where no endpoint has said better.
-const BYTES_PER_TOKEN: f64 = 4.0;
 
 /// What a request takes, and of whom.
 #[derive(Debug, Default)]
@@ -87,7 +85,7 @@ fn bytes_per_token(vm: &VmState) -> f64 {
         sum += f64::from(endpoint.bytes_per_token);
         count += 1.0;
     }
-    if count > 0.0 { sum / count } else { BYTES_PER_TOKEN }
+    if count > 0.0 { sum / count } else { f64::from(DEFAULT_BYTES_PER_TOKEN) }
 }
 
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
