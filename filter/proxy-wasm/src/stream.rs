@@ -278,11 +278,15 @@ impl HttpContext for Stream {
         if self.shared.replied.get() {
             return Action::Continue;
         }
-        let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
-        let instead =
-            self.event(|exchange, env| exchange.on_response_body(env, &slice, end_of_stream));
-        if let Some(bytes) = instead.flatten() {
-            host::set_buffer(BufferType::HttpResponseBody, size, &bytes);
+        if self.shared.exchange.borrow().reads_response() {
+            let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
+            let instead =
+                self.event(|exchange, env| exchange.on_response_body(env, &slice, end_of_stream));
+            if let Some(bytes) = instead.flatten() {
+                host::set_buffer(BufferType::HttpResponseBody, size, &bytes);
+            }
+        } else {
+            self.event(|exchange, env| exchange.on_unread_response_body(env, size));
         }
         if end_of_stream {
             self.response_end();
