@@ -5,10 +5,10 @@ use crate::response::{Outcome, Truncation};
 use warmroute_shared_state::usage_record::{EndCause, UsageRecord};
 
 impl Exchange {
-    /// Once, at the very end. What never was a request of the API (a page of the filter's own) leaves no record.
+    /// Once, at the very end.
     pub(super) fn write_to_ledger(&mut self, env: &mut Env<'_>) {
         // Anybody can be nobody, as often as they like: that fills no ledger.
-        if self.started_ms == 0 || self.unknown || !env.config.usage_records {
+        if self.in_ledger || self.unknown || !env.config.usage_records {
             return;
         }
         let record = &self.record;
@@ -46,7 +46,7 @@ impl Exchange {
             response_bytes: record.response_bytes,
         };
         env.ledger.push(&usage_record, env.now_ms);
-        self.started_ms = 0;
+        self.in_ledger = true;
     }
 }
 

@@ -295,7 +295,8 @@ crate::tests! {
                     exchange.on_done(env, client_gone);
                 });
                 assert!(host.idle() && host.bodies.is_empty(), "after {events} events");
-                assert!(exchange.record().cause.is_some());
+                // What nobody asked about, a page of the filter's own, ends without a cause.
+                assert_eq!(exchange.record().cause.is_some(), events > 0);
             }
         }
     }
