@@ -71,6 +71,12 @@ impl ResponseReader {
         matches!(self.body, Body::Stream(..))
     }
 
+    /// Whether what is fed to it matters.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        !matches!(self.body, Body::Opaque(_))
+    }
+
     /// Reads the next bytes and gives the facts so far. In a stream, progress is a change of `chunks`: comments
     /// alone are no sign of life. Of a whole answer nothing counts before [`finish`](Self::finish).
     pub fn feed(&mut self, slice: &[u8]) -> &ResponseFacts {
