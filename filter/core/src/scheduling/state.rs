@@ -75,13 +75,6 @@ impl ColdPicks {
         }
     }
 
-    /// When each was used, the longest ago first.
-    pub(super) fn order(&self) -> Vec<u64> {
-        let mut order: Vec<u64> = self.used.values().copied().collect();
-        order.sort_unstable();
-        order
-    }
-
     /// When this one was used.
     pub(super) fn used(&self, endpoint: EndpointId) -> Option<u64> {
         self.used.get(&endpoint).copied()

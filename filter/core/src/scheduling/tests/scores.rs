@@ -103,6 +103,29 @@ crate::tests! {
         assert_eq!(go(&three).ranked[0].0, 0);
     }
 
+    fn cold_prompts_are_spread_over_who_is_there_whoever_was() {
+        let scheduler = single(&[("no-hit-lru-scorer", Value::Null, 1.0)]);
+        let mut state = SchedulerState::default();
+        let mut random = random();
+        let mut go = |ids: [u64; 3]| {
+            let candidates = ids.map(candidate);
+            let decision =
+                schedule(&scheduler, &request(4, &[]), &candidates, &state, 0, &mut random).unwrap();
+            state.remember(&decision, 0);
+            decision.primary.ranked[0].0
+        };
+        for (generation, ids) in [[0, 1, 2], [3, 4, 5], [6, 7, 8]].into_iter().enumerate() {
+            for round in 0..3 {
+                assert_eq!(ids.map(|_| go(ids)), ids, "{generation} {round}");
+            }
+        }
+        // Two pools in turn.
+        for round in 0..9 {
+            let at = round % 3;
+            assert_eq!((go([3, 4, 5]), go([6, 7, 8])), ([3, 4, 5][at], [6, 7, 8][at]), "{round}");
+        }
+    }
+
     fn scores_are_clamped_weighed_and_never_nan() {
         let negative = Candidate { kv_usage: Some(3.0), ..candidate(0) };
         let scheduler = single(&[
