@@ -6,12 +6,10 @@ use super::decision::{
     PREFILL_HEADER, PickReason, ProfilePick, SchedulingError, SessionHeader,
 };
 use super::profile::{self, Outcome};
-use super::session::session_of;
+use super::session::{session_of, session_plugins};
 use super::{Candidate, Request, SchedulerState, SessionIds, Situation};
 use warmroute_shared_state::endpoint::EndpointId;
-use warmroute_shared_state::policy::plugin::{
-    Decider, Filter, Scorer, SessionAffinity, SessionStrategy,
-};
+use warmroute_shared_state::policy::plugin::{Decider, Scorer, SessionStrategy};
 use warmroute_shared_state::policy::scheduler::{Disagg, Handler, Scheduler};
 
 /// Decides where a request goes. Nothing is remembered before [`SchedulerState::remember`] is called with the
@@ -239,25 +237,4 @@ impl<'a> Runs<'_, 'a> {
             }
         }
     }
-}
-
-/// Session plugins of all profiles, by the names of their instances; each once.
-fn session_plugins(scheduler: &Scheduler) -> Vec<(&str, &SessionAffinity)> {
-    let mut plugins: Vec<(&str, &SessionAffinity)> = Vec::new();
-    for profile in &scheduler.profiles {
-        let filters = profile.filters.iter().filter_map(|filter| match &filter.plugin {
-            Filter::SessionAffinity(affinity) => Some((filter.name.as_str(), affinity)),
-            _ => None,
-        });
-        let scorers = profile.scorers.iter().filter_map(|scorer| match &scorer.plugin {
-            Scorer::SessionAffinity(affinity) => Some((scorer.name.as_str(), affinity)),
-            _ => None,
-        });
-        for (name, affinity) in filters.chain(scorers) {
-            if plugins.iter().all(|(known, _)| *known != name) {
-                plugins.push((name, affinity));
-            }
-        }
-    }
-    plugins
 }

@@ -4,6 +4,7 @@ mod filters;
 mod handlers;
 mod pickers;
 mod scores;
+mod states;
 mod worked_example;
 
 use super::*;
