@@ -34,7 +34,6 @@ pub use decision::{
     PREFILL_HEADER, PickReason, ProfilePick, SchedulingError, SessionHeader,
 };
 pub use filter::context_range;
-pub use saturation::saturation;
 pub use schedule::schedule;
 pub use session::{SessionIds, SessionTable, agent_of, session_of, session_token};
 pub use state::{PoolStates, SchedulerState};

@@ -3,12 +3,14 @@
 use crate::check::{figures, same};
 use crate::entry::{Entry, Failure, Fields};
 use serde_json::{Value, json};
+use warmroute_core::flow_control::policy::saturation::{
+    InFlight, Utilization, concurrency, utilization as utilization_of,
+};
 use warmroute_core::scheduling::{
-    Candidate, Headers, Request, SchedulerState, SchedulingError, context_range, saturation,
-    schedule,
+    Candidate, Headers, Request, SchedulerState, SchedulingError, context_range, schedule,
 };
 use warmroute_shared_state::endpoint::EndpointId;
-use warmroute_shared_state::policy::plugin::{self, Plugin};
+use warmroute_shared_state::policy::plugin::{self, Detector, Plugin};
 use warmroute_shared_state::policy::scheduler::{
     Disagg, Handler, Named, Profile, Scheduler, WeightedScorer,
 };
@@ -420,9 +422,30 @@ pub(crate) fn detector(entry: &Entry) -> Result<(), Failure> {
         input.list("endpoints")?.iter().map(metrics).collect::<Result<_, _>>()?
     };
     let Plugin::Detector(detector) = plugin else { return Err(Failure::new("no detector")) };
-    let candidates: Vec<_> =
-        endpoints.iter().enumerate().map(|(at, endpoint)| endpoint.candidate(at)).collect();
-    figures(entry, "saturation", &[saturation(&detector, &candidates)])
+    figures(entry, "saturation", &[saturation(&detector, &endpoints)])
+}
+
+/// How full a pool of these endpoints is.
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+fn saturation(detector: &Detector, endpoints: &[Endpoint]) -> f64 {
+    match detector {
+        Detector::Utilization(detector) => {
+            let metrics = |e: &Endpoint| {
+                let (waiting, kv) = (e.waiting.map(|n| n as f32), e.kv.map(|n| n as f32));
+                (Utilization::of(detector, waiting, kv, e.age_ms), 0.0)
+            };
+            utilization_of(detector, endpoints.iter().map(metrics))
+        }
+        Detector::Concurrency(detector) => {
+            let each =
+                |e: &Endpoint| InFlight { requests: f64::from(e.active), tokens: e.tokens as f64 };
+            let sum = endpoints.iter().map(each).fold(InFlight::default(), |sum, e| InFlight {
+                requests: sum.requests + e.requests,
+                tokens: sum.tokens + e.tokens,
+            });
+            concurrency(detector, sum, endpoints.iter().map(each))
+        }
+    }
 }
 
 fn metrics(value: &Value) -> Result<Endpoint, Failure> {
