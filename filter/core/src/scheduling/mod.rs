@@ -33,8 +33,7 @@ pub use decision::{
     DATA_PARALLEL_HEADER, Decision, Disaggregation, ENCODE_HEADER, MAX_DESTINATIONS,
     PREFILL_HEADER, PickReason, ProfilePick, SchedulingError, SessionHeader,
 };
-pub use filter::context_range;
-pub use schedule::schedule;
+pub use schedule::{schedule, scores};
 pub use session::{SessionIds, SessionTable, agent_of, session_of, session_token};
 pub use state::{PoolStates, SchedulerState};
 pub use subset::in_subset;

@@ -2,26 +2,18 @@
 
 use super::picker::rank;
 use super::{SchedulingError, Situation, filter, score};
-use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::scheduler::Profile;
 
-/// What a profile made of the candidates.
+/// Candidates that the filters keep, with what each of them got.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    /// Places of those kept, best first; never empty.
-    pub ranked: Vec<usize>,
-    /// What each of them got.
-    pub scores: Vec<(EndpointId, f64)>,
+pub(super) struct Scored {
+    /// Their places, in the candidates' order; never empty.
+    pub kept: Vec<usize>,
+    /// In the same order.
+    pub scores: Vec<f64>,
 }
 
-impl Outcome {
-    /// Place of the pick.
-    pub(super) fn first(&self) -> Option<usize> {
-        self.ranked.first().copied()
-    }
-}
-
-/// Runs the profile.
+/// Runs the profile: places of the candidates that the filters keep, best first; never empty.
 ///
 /// # Errors
 /// [`SchedulingError::NoneLeft`] if the filters leave nobody.
@@ -29,7 +21,20 @@ pub(super) fn run(
     profile: &Profile,
     situation: &Situation<'_, '_>,
     random: &mut dyn FnMut() -> u64,
-) -> Result<Outcome, SchedulingError> {
+) -> Result<Vec<usize>, SchedulingError> {
+    let Scored { kept, scores } = scored(profile, situation, random)?;
+    Ok(rank(profile.picker.plugin, situation, &kept, &scores, random))
+}
+
+/// Filters and scores.
+///
+/// # Errors
+/// [`SchedulingError::NoneLeft`] if the filters leave nobody.
+pub(super) fn scored(
+    profile: &Profile,
+    situation: &Situation<'_, '_>,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Scored, SchedulingError> {
     let mut kept: Vec<usize> = (0..situation.candidates.len()).collect();
     for named in &profile.filters {
         filter::apply(&named.plugin, &named.name, situation, &mut kept, random);
@@ -48,9 +53,7 @@ pub(super) fn run(
             *total += weighed(*score, scorer.weight);
         }
     }
-    let ranked = rank(profile.picker.plugin, situation, &kept, &total, random);
-    let scores = situation.at(&kept).zip(&total).map(|(c, total)| (c.id, *total)).collect();
-    Ok(Outcome { ranked, scores })
+    Ok(Scored { kept, scores: total })
 }
 
 /// What a score counts: from 0 to 1, by weight. NaN counts nothing: it must never win.

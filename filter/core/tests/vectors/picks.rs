@@ -1,4 +1,4 @@
-//! Filters, scorers, deciders and detectors, each as the only plugin of a scheduler that `schedule` runs.
+//! Filters, scorers, deciders and detectors, each as the only plugin of a scheduler.
 
 use crate::check::{figures, same};
 use crate::entry::{Entry, Failure, Fields};
@@ -7,7 +7,7 @@ use warmroute_core::flow_control::policy::saturation::{
     InFlight, Utilization, concurrency, utilization as utilization_of,
 };
 use warmroute_core::scheduling::{
-    Candidate, Headers, Request, SchedulerState, SchedulingError, context_range, schedule,
+    Candidate, Headers, Request, SchedulerState, SchedulingError, schedule, scores,
 };
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::plugin::{self, Detector, Plugin};
@@ -18,6 +18,8 @@ use warmroute_shared_state::signals::{Adapters, Signals};
 
 /// The attribute that entries mean where they name none.
 const ATTRIBUTE: &str = "attribute";
+
+const CONTEXT_LENGTH_RANGE: &str = "llm-d.ai/context-length-range";
 
 /// Blocks of the prompt where an entry gives the matched share in percent.
 const HUNDRED: usize = 100;
@@ -111,13 +113,12 @@ fn kept(
         multimodal: false,
         headers: asked,
     };
-    match schedule(&scheduler, &request, &candidates, state, 0, &mut random()) {
-        Ok(decision) => {
-            let scores = decision.primary.scores.iter();
+    match scores(&scheduler, &request, &candidates, state, 0, &mut random()) {
+        Ok(scores) => {
             let place = |id: EndpointId| usize::try_from(id.0).unwrap_or(usize::MAX);
-            Ok(scores.map(|(id, score)| (place(*id), *score)).collect())
+            Ok(scores.into_iter().map(|(id, score)| (place(id), score)).collect())
         }
-        Err(SchedulingError::NoCandidate | SchedulingError::NoneLeft { .. }) => Ok(Vec::new()),
+        Err(SchedulingError::NoneLeft { .. }) => Ok(Vec::new()),
         Err(error) => Err(Failure::new(error.to_string())),
     }
 }
@@ -274,9 +275,14 @@ fn cold_picks(entry: &Entry, profile: &Profile) -> Result<SchedulerState, Failur
 
 pub(crate) fn filter(entry: &Entry) -> Result<(), Failure> {
     if entry.input.get("parse_range").is_some() {
-        let range = entry.input(&["parse_range"])?.text("parse_range")?;
+        let range = entry.input(&["parse_range"])?.text("parse_range")?.to_owned();
         let expected = entry.expected(&["ok"])?.flag("ok")?;
-        return same(&context_range(range).is_some(), &expected);
+        let labels = vec![(CONTEXT_LENGTH_RANGE.to_owned(), range)];
+        let endpoints = [Endpoint { labels, ..Endpoint::default() }];
+        let profile = profile(&entry.plugin, &read(&entry.plugin, &entry.params)?, false)?;
+        let scores = kept(profile, &endpoints, &Asked::default(), &SchedulerState::default())?;
+        // Every range scores something, and a label that is none 0.
+        return same(&scores.iter().any(|(_, score)| *score > 0.0), &expected);
     }
     let mut params = entry.params.clone();
     if entry.plugin == "context-length-aware" {
@@ -323,7 +329,7 @@ fn filtered(entry: &Entry) -> Result<(Vec<Endpoint>, Asked), Failure> {
             let prompt_tokens = input.get("tokens")?.as_u64().unwrap_or(0);
             let label = |value: &Value| {
                 let label = value.as_str().map(str::to_owned);
-                label.map(|label| ("llm-d.ai/context-length-range".to_owned(), label))
+                label.map(|label| (CONTEXT_LENGTH_RANGE.to_owned(), label))
             };
             let endpoint = |value: &Value| Endpoint {
                 prompt_tokens,
