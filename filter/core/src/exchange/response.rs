@@ -6,6 +6,7 @@ use crate::flow_control::protocol::{DropReason, Refused};
 use crate::quota::rate_limit_headers;
 use crate::request::LocalReply;
 use crate::response::model_name::ModelRestorer;
+use crate::response::reader::{is_encoded, is_event_stream};
 use crate::response::usage_shape::UsageShaper;
 use crate::response::{End, ResponseReader};
 
@@ -68,11 +69,6 @@ fn pass<T>(
     Some(all)
 }
 
-fn is_event_stream(content_type: &[u8]) -> bool {
-    let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
-    kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
-}
-
 impl Exchange {
     /// The response's headers are there. Only if Envoy tried more than once, `served_by` is asked for the address
     /// that answered.
@@ -122,14 +118,13 @@ impl Exchange {
         let levels = env.vm.budget_levels(&self.account.budget.asks);
         let limits = rate_limit_headers(&levels).into_iter();
         edit.set_headers.extend(limits.map(|(name, value)| (name.to_owned(), value)));
-        let plain =
-            head.content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
+        let plain = !is_encoded(head.content_encoding);
         if let Some((target, model)) = self.renamed.take().filter(|_| plain && !head.end_of_stream)
         {
             self.restorer = ModelRestorer::new(&target, &model);
             edit.changes_length = self.restorer.is_some();
         }
-        let streams = head.content_type.is_some_and(is_event_stream);
+        let streams = is_event_stream(head.content_type);
         self.record.streamed = streams;
         if let Some(asked) = self.hides.take().filter(|_| plain && streams && !head.end_of_stream) {
             self.shaper = Some(UsageShaper::new(asked));

@@ -217,6 +217,30 @@ crate::tests! {
         assert_eq!(exchange.record().target_model.as_deref(), Some("lora-v1"));
     }
 
+    fn the_name_is_given_back_unless_the_answers_encoding_hides_it() {
+        for (encoding, renames) in [
+            (None, true),
+            (Some("identity"), true),
+            (Some(" Identity "), true),
+            (Some(""), true),
+            (Some("gzip"), false),
+        ] {
+            let mut host = host();
+            let asked = [("x-canary", "true"), ("x-llm-d-model-name-rewrite", "other")];
+            let (mut exchange, _) = send(&mut host, &asked, &chat("m", "x"));
+            let head = ResponseHead {
+                status: 200,
+                content_type: Some(b"application/json"),
+                content_encoding: encoding.map(str::as_bytes),
+                from_engine: true,
+                attempts: 1,
+                end_of_stream: false,
+            };
+            let edit = host.with(|env| exchange.on_response_headers(env, &head, || None));
+            assert_eq!(edit.changes_length, renames, "{encoding:?}");
+        }
+    }
+
     fn trusted_control_headers_give_priority_subset_and_name() {
         let mut host = host();
         let (exchange, _) = send(&mut host, &[("x-canary", "true"), ("x-llm-d-inference-objective", "high")], &chat("m", "x"));
