@@ -1,5 +1,6 @@
 //! One profile: filters take candidates away, scorers add up, the picker takes the best.
 
+use super::decision::MAX_DESTINATIONS;
 use super::picker::rank;
 use super::{SchedulingError, Situation, filter, score};
 use warmroute_shared_state::policy::scheduler::Profile;
@@ -13,7 +14,8 @@ pub(super) struct Scored {
     pub scores: Vec<f64>,
 }
 
-/// Runs the profile: places of the candidates that the filters keep, best first; never empty.
+/// Runs the profile: places of the best candidates that the filters keep, best first; never empty. So many as the
+/// picker names, or [`MAX_DESTINATIONS`] if it names one.
 ///
 /// # Errors
 /// [`SchedulingError::NoneLeft`] if the filters leave nobody.
@@ -23,7 +25,10 @@ pub(super) fn run(
     random: &mut dyn FnMut() -> u64,
 ) -> Result<Vec<usize>, SchedulingError> {
     let Scored { kept, scores } = scored(profile, situation, random)?;
-    Ok(rank(profile.picker.plugin, situation, &kept, &scores, random))
+    let picker = profile.picker.plugin;
+    let most = usize::try_from(picker.max_endpoints).unwrap_or(usize::MAX);
+    let most = if most > 1 { most } else { MAX_DESTINATIONS };
+    Ok(rank(picker, situation, &kept, &scores, most, random))
 }
 
 /// Filters and scores.
