@@ -36,5 +36,5 @@ pub use decision::{
 pub use schedule::{schedule, scores};
 pub use session::{SessionIds, SessionTable, agent_of, session_of, session_token};
 pub use state::{PoolStates, SchedulerState};
-pub use subset::in_subset;
+pub use subset::Subset;
 pub use tokens_in_flight::{output_tokens, tokens_in_flight};
