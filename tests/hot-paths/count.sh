@@ -1,7 +1,7 @@
 #!/bin/sh
 # What the filter does for each request, part by part.
 #
-#   count.sh test    hold each case to its budget of instructions
+#   count.sh test    hold each case to its budget of fuel: instructions as an interpreter counts them
 #   count.sh time    time each case natively, and in V8 with the flags of Envoy's
 set -eu
 

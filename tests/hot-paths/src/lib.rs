@@ -1,4 +1,4 @@
-//! What the filter does for each request, part by part: timed natively and in V8, and counted in instructions.
+//! What the filter does for each request, part by part: timed natively and in V8, and counted in an interpreter's fuel.
 //!
 //! The same [`Case`]s run in three places. `src/main.rs` times them natively; `v8.mjs` times the wasm build under
 //! Node with the flags of Envoy's V8; `tests/budgets.rs` runs it in an interpreter that counts instructions and
