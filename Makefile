@@ -20,7 +20,7 @@ NATIVE := --profile native --bins \
 	--package warmroute-agent --package engine-sim --package warmroute-demo --package warmroute-truth
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models build demo up down test test-native test-wasm e2e lint bench truth truth-vllm clean
+.PHONY: help setup models build demo up down test test-native test-wasm e2e lint bench replay truth truth-vllm clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +64,9 @@ lint: ## formatting, clippy, documentation, dependencies, names; warnings are er
 bench: build ## rate and memory of KV events, and one honest ratio, measured side by side in one run
 	@$(CARGO) build $(CARGO_FLAGS) --profile native --package warmroute-agent --example kv_index_bench
 	@$(FIND_ENVOY) && $(DEMO) bench
+
+replay: build ## the Mooncake trace in MOONCAKE=path, with Envoy's policies and with Warmroute; target/report/replay.html
+	@$(FIND_ENVOY) && $(DEMO) replay
 
 truth: build ## what the filter believes that engines hold, against what they hold; target/report/truth.json
 	@$(FIND_ENVOY) && $(TRUTH)

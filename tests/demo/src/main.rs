@@ -22,6 +22,9 @@ enum Command {
     Up(commands::up::Arguments),
     /// Stop what `up` started.
     Down,
+    /// Replay a Mooncake trace with Envoy's own policies and with Warmroute; print and plot what
+    /// share of the possible cache hits each had.
+    Replay(commands::replay::Arguments),
     /// Measure what the filter costs: latency of a large body with it, without it, and past Envoy.
     Bench,
 }
@@ -33,6 +36,7 @@ async fn main() -> ExitCode {
             Command::Run(arguments) => commands::run::run(arguments).await,
             Command::Up(arguments) => commands::up::up(arguments).await,
             Command::Down => commands::down::down(),
+            Command::Replay(arguments) => commands::replay::replay(arguments).await,
             Command::Bench => commands::bench::bench().await,
         }
     };

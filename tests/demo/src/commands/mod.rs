@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod down;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod up;
 

@@ -11,6 +11,8 @@ use serde::Serialize;
 
 pub use figures::{CaseReport, Quantiles, Side, percentile};
 pub use page::page;
+pub(crate) use page::{STYLE, escape};
+pub(crate) use plot::{Series, bars, distribution, duration};
 pub use table::{ratio, table};
 
 /// All cases of a run: `demo.json`.

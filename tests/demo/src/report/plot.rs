@@ -12,10 +12,10 @@ const BOTTOM: f64 = 40.0;
 const POINTS: usize = 240;
 
 /// A named series; the name is also its CSS class.
-pub(super) struct Series<'a> {
-    pub(super) class: &'static str,
-    pub(super) label: &'static str,
-    pub(super) values: &'a [f64],
+pub(crate) struct Series<'a> {
+    pub(crate) class: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) values: &'a [f64],
 }
 
 macro_rules! put {
@@ -29,7 +29,7 @@ fn open(label: &str) -> String {
 }
 
 /// Share of requests answered within a time, over a logarithmic axis. Values are sorted.
-pub(super) fn distribution(label: &str, series: &[Series<'_>]) -> String {
+pub(crate) fn distribution(label: &str, series: &[Series<'_>]) -> String {
     let positive =
         || series.iter().flat_map(|one| one.values).copied().filter(|value| *value > 0.0);
     let (low, high) = (positive().fold(f64::MAX, f64::min), positive().fold(0.0, f64::max));
@@ -123,12 +123,12 @@ pub(super) fn distribution(label: &str, series: &[Series<'_>]) -> String {
     out
 }
 
-/// Values side by side for each name, with each series' mean as a line.
-pub(super) fn bars(label: &str, names: &[String], series: &[Series<'_>]) -> String {
+/// Values of all series side by side for each name.
+pub(crate) fn bars(label: &str, caption: &str, names: &[String], series: &[Series<'_>]) -> String {
     let high = series.iter().flat_map(|one| one.values).copied().fold(1.0, f64::max);
     let y = |value: f64| TOP + 8.0 + (1.0 - value / high) * (HEIGHT - TOP - 8.0 - BOTTOM);
     let slot = (WIDTH - LEFT - RIGHT) / names.len().max(1) as f64;
-    let bar = slot * 0.36;
+    let bar = slot * 0.72 / series.len().max(1) as f64;
     let mut out = open(label);
     put!(
         out,
@@ -159,17 +159,17 @@ pub(super) fn bars(label: &str, names: &[String], series: &[Series<'_>]) -> Stri
             );
         }
     }
-    let caption = (LEFT + WIDTH - RIGHT) / 2.0;
+    let middle = (LEFT + WIDTH - RIGHT) / 2.0;
     put!(
         out,
-        "<text class=\"mid\" x=\"{caption:.1}\" y=\"{:.1}\">requests that each endpoint answered</text></svg>",
+        "<text class=\"mid\" x=\"{middle:.1}\" y=\"{:.1}\">{caption}</text></svg>",
         HEIGHT - 6.0
     );
     out
 }
 
 /// Milliseconds for people.
-pub(super) fn duration(milliseconds: f64) -> String {
+pub(crate) fn duration(milliseconds: f64) -> String {
     match milliseconds {
         ms if ms >= 1_000.0 => format!("{} s", (ms / 10.0).round() / 100.0),
         ms if ms >= 10.0 => format!("{} ms", ms.round()),
@@ -216,6 +216,6 @@ mod tests {
     fn plots_without_values_are_still_drawn() {
         let none = || Series { class: "a", label: "A", values: &[] };
         assert!(distribution("x", &[none()]).contains("nothing was measured"));
-        assert!(bars("x", &[], &[none()]).ends_with("</svg>"));
+        assert!(bars("x", "y", &[], &[none()]).ends_with("</svg>"));
     }
 }
