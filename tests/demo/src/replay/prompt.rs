@@ -11,7 +11,7 @@ use crate::workload::{Tokens, WorkloadError, one_token_words};
 const AROUND: usize = 5;
 
 /// Tokens of the answer's opening, behind all messages.
-pub(super) const OPENING: usize = 3;
+pub(super) const OPENING: usize = 4;
 
 /// Tokens of a message for `wanted` tokens of prompt: that, unless it has no room for a word.
 pub(super) fn message_tokens(wanted: usize) -> usize {

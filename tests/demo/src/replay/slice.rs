@@ -163,7 +163,7 @@ mod tests {
             ("the first finds nothing", &[0, 1, 2], 1_100, 0),
             ("two blocks, then another", &[0, 1, 3], 1_100, 1_024),
             ("a gap ends it", &[9, 1, 2], 1_100, 0),
-            // 1,103 tokens with the opening of the answer: all but the last one, in whole blocks.
+            // 1,104 tokens with the opening of the answer: all but the last one, in whole blocks.
             ("an equal prompt", &[0, 1, 2], 1_100, 1_088),
             ("longer", &[0, 1, 3, 4], 1_600, 1_536),
         ];
@@ -176,7 +176,7 @@ mod tests {
             before = ideal;
         }
         let slice = Slice::of(&rows);
-        assert_eq!(slice.prompt_tokens, 4 * 1_103 + 1_603);
+        assert_eq!(slice.prompt_tokens, 4 * 1_104 + 1_604);
         // 0, 1, 2 and 3 behind them, 9, 1, 2 anew, 4 with what is left of the last prompt.
         assert_eq!(slice.working_set_tokens, 1_100 + 76 + 1_100 + 64);
     }
