@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 2_000, value_name = "N")]
     requests: usize,
     /// How many times faster than real time passes, for arrivals and engines alike.
-    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     time_scale: u16,
     /// Only this target (round-robin, least-request, session-hash, warmroute or warmroute-precise);
     /// may be given more than once.

@@ -40,6 +40,8 @@ impl Proxy {
         workers: usize,
         dir: &Path,
     ) -> Result<Self, ReplayError> {
+        // What an earlier run left there may be gone or not.
+        let _ = std::fs::remove_dir_all(dir);
         std::fs::create_dir_all(dir)?;
         let ports = Ports::free()?;
         let proxy = if let Some(policy) = target.policy() {
