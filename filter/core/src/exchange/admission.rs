@@ -39,6 +39,11 @@ pub(super) struct Waiting {
     pub policy: Rc<Policy>,
 }
 
+/// Whether the tokens that an engine tells of are charged to somebody.
+pub(super) fn counts_tokens(policy: &Policy) -> bool {
+    !policy.tenants.is_empty() || !policy.flow.is_empty()
+}
+
 /// Whose request it is: index of its tenant; none if there are no tenants.
 pub(super) fn identify(
     env: &Env<'_>,

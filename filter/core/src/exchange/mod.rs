@@ -24,6 +24,8 @@ mod response;
 mod step;
 
 #[cfg(test)]
+mod encoding_tests;
+#[cfg(test)]
 mod routing_tests;
 #[cfg(test)]
 mod tenant_tests;

@@ -1,6 +1,6 @@
 //! The request's way in: its body is read as it comes, then decided on at once.
 
-use super::admission::{Waiting, account, identify, is_shed, refusal_of};
+use super::admission::{Waiting, account, counts_tokens, identify, is_shed, refusal_of};
 use super::plan::{CLUSTER, Plan, plan};
 use super::{
     Cause, DESTINATION, Env, Exchange, Forward, Phase, RequestHead, Step, prompt, refusal,
@@ -145,7 +145,7 @@ impl Exchange {
             }
         };
         self.record.planned(&plan, &policy);
-        if !policy.tenants.is_empty() || !policy.flow.is_empty() {
+        if counts_tokens(&policy) {
             self.account = account(env, &policy, tenant, facts.as_ref(), &plan.model);
             self.record.tenant = tenant.is_some().then(|| self.account.tenant.clone());
             self.record.reserved_tokens = tenant.map(|_| self.account.budget.reserved);
@@ -348,8 +348,9 @@ impl Exchange {
         if let Some(pool) = pool.filter(|pool| pool.cluster != env.config.pool) {
             forward.set_headers.push((CLUSTER.into(), pool.cluster.clone()));
         }
+        let counts = counts_tokens(policy);
         if let Some(facts) = facts
-            && (!policy.tenants.is_empty() || !policy.flow.is_empty())
+            && counts
         {
             forward.splices = facts.usage_splices(self.account.exact);
             self.hides = Asked::by(facts, self.account.exact);
@@ -360,8 +361,8 @@ impl Exchange {
             forward.splices.extend(facts.model_splices(&plan.target));
             self.renamed = Some((plan.target, plan.model));
         }
-        if self.renamed.is_some() || self.hides.is_some() {
-            // What comes back compressed could not be changed back.
+        if self.renamed.is_some() || (self.read && counts) {
+            // What comes back compressed could be neither changed back nor counted.
             forward.remove_headers.push("accept-encoding".into());
         }
         Step::Forward(Box::new(forward))

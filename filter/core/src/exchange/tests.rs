@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::FailureMode;
+use crate::flow_control::worker::Event;
 use crate::replica::tests::record as endpoint_record;
 use crate::request::LocalReply;
 use crate::response::Outcome;
@@ -74,6 +75,13 @@ impl Host {
             jwt_claim: &|_| None,
             ledger: &mut self.ledger,
         })
+    }
+
+    /// What waiting requests are told by a tick so much later.
+    pub(super) fn later(&mut self, ms: u64) -> Vec<Event> {
+        self.now_ms += ms;
+        self.vm.tick(&self.store, self.now_ms);
+        self.vm.take_flow_events()
     }
 
     fn idle(&self) -> bool {
