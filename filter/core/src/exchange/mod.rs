@@ -35,7 +35,7 @@ mod tests;
 pub use admission::refusal_of;
 pub use body_budget::BodyBudget;
 pub use headers::Headers;
-pub use internal_headers::{DESTINATION, is_internal};
+pub use internal_headers::DESTINATION;
 pub use record::{Cause, Record, Stages};
 pub use request_head::RequestHead;
 pub use response::{Ending, ResponseEdit, ResponseHead};

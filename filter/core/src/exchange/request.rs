@@ -23,7 +23,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 const SCRATCHES_KEPT: usize = 16;
 
 impl Exchange {
-    /// The request's headers are there. The host takes internal ones ([`is_internal`](super::is_internal)) off.
+    /// The request's headers are there. The host takes [internal ones](super::Headers::internal_names) off.
     pub fn on_request_headers(&mut self, env: &mut Env<'_>, head: RequestHead) -> Step {
         self.started_ms = env.now_ms;
         let class = head.class(env.vm.follower().replica.policy.parsers());
