@@ -2,17 +2,17 @@
 
 use super::tests::{Host, head_with};
 use super::*;
+use crate::flow_control::tests::control;
 use crate::flow_control::worker::Event;
 use crate::replica::tests::record as endpoint_record;
 use warmroute_shared_state::policy::Policy;
-use warmroute_shared_state::policy::flow::{Band, BandLimits, FlowControl};
-use warmroute_shared_state::policy::plugin::{Detector, UsageLimit, UtilizationDetector};
+use warmroute_shared_state::policy::plugin::Fairness;
 use warmroute_shared_state::policy::routing::{ModelRewrite, RewriteRule, RewriteTarget, Split};
 use warmroute_shared_state::policy::tenants::{Accounting, Tenant};
 use warmroute_shared_state::stream::AgentOp;
 
 /// Without a key, everybody is this tenant.
-fn anonymous() -> Tenant {
+pub(super) fn anonymous() -> Tenant {
     Tenant {
         name: crate::identity::ANONYMOUS.into(),
         key_hashes: Vec::new(),
@@ -23,23 +23,6 @@ fn anonymous() -> Tenant {
         tier: None,
         limits: Vec::new(),
         accounting: Accounting::Generated,
-    }
-}
-
-fn flow() -> FlowControl {
-    let limits = BandLimits::default();
-    FlowControl {
-        scheduler: 0,
-        max_bytes: 0,
-        max_requests: 0,
-        request_ttl_ms: 60_000,
-        no_endpoint_ttl_ms: 60_000,
-        bands: vec![Band { priority: 0, limits: limits.clone() }],
-        default_band: limits,
-        default_negative_band: None,
-        detector: Detector::Utilization(UtilizationDetector::default()),
-        usage_limit: UsageLimit::Static { threshold: 1.0 },
-        eviction: false,
     }
 }
 
@@ -96,7 +79,7 @@ crate::tests! {
         ];
         let plain = Policy::default();
         let tenants = Policy { tenants: vec![anonymous()], ..Policy::default() };
-        let flow = Policy { flow: vec![flow()], ..Policy::default() };
+        let flow = Policy { flow: vec![control(4, Fairness::GlobalStrict)], ..Policy::default() };
         let renamed = Policy { rewrites: vec![rewrite()], ..Policy::default() };
         for (name, policy, off) in
             [("plain", &plain, false), ("tenants", &tenants, true), ("flow", &flow, true), ("renamed", &renamed, true)]

@@ -305,7 +305,7 @@ impl Exchange {
         let destinations = match choice {
             Choice::Routed(mut routed) => {
                 if let Some(ticket) = self.ticket {
-                    env.vm.placed(ticket, pool, &routed.endpoints(), now_ms);
+                    env.vm.placed(ticket, policy, pool, &routed, now_ms);
                 }
                 self.record.picked(env.vm, &routed);
                 self.record.staged(&routed, scheduler);

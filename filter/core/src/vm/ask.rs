@@ -45,8 +45,7 @@ impl Default for Ask<'_> {
 impl Ask<'_> {
     pub(super) fn admits(&self, endpoint: &EndpointState) -> bool {
         let record = &endpoint.record;
-        let in_pool = |pool: &Pool| record.pools.contains(&pool.name);
-        self.pool.is_none_or(in_pool)
+        endpoint.is_in(self.pool)
             && in_subset(&record.address, self.subset.map(|s| s.iter().map(String::as_str)))
     }
 }
