@@ -206,6 +206,7 @@ impl Exchange {
             return Step::Pause;
         };
         self.ticket = Some(ticket);
+        env.vm.refresh(env.store);
         if self.record.flow_controlled {
             self.record.flow_outcome = Some(FlowOutcome::Dispatched);
             self.record.queue_ms = waited_ms;
