@@ -24,6 +24,8 @@ mod response;
 mod step;
 
 #[cfg(test)]
+mod admission_tests;
+#[cfg(test)]
 mod encoding_tests;
 #[cfg(test)]
 mod routing_tests;
@@ -112,6 +114,8 @@ pub struct Exchange {
     client_gone: bool,
     /// It is nobody's: no key, or a wrong one.
     unknown: bool,
+    /// Whose it is by the policy of this revision: index of its tenant.
+    known: Option<(u64, Option<usize>)>,
     /// What the engine was asked for instead of the client's model name, and that name.
     renamed: Option<(String, String)>,
     restorer: Option<ModelRestorer>,

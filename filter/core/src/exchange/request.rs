@@ -146,7 +146,7 @@ impl Exchange {
         };
         self.record.planned(&plan, &policy);
         if counts_tokens(&policy) {
-            self.account = account(env, &policy, tenant, facts.as_ref(), &plan.model);
+            self.account = account(env, &policy, tenant, facts.as_ref(), &plan);
             self.record.tenant = tenant.is_some().then(|| self.account.tenant.clone());
             self.record.reserved_tokens = tenant.map(|_| self.account.budget.reserved);
         }
@@ -170,7 +170,8 @@ impl Exchange {
         }
     }
 
-    /// Whose it is: index of its tenant, if there are tenants; or the answer to nobody.
+    /// Whose it is: index of its tenant, if there are tenants; or the answer to nobody. Looked up once, unless the policy
+    /// changed since.
     fn know_tenant(&mut self, env: &mut Env<'_>) -> Result<Option<usize>, Step> {
         let slot = &env.vm.follower().replica.policy;
         if slot.revision() == 0 && slot.unreadable() > 0 {
@@ -178,12 +179,22 @@ impl Exchange {
             let reply = LocalReply::no_endpoint();
             return Err(self.refuse(env, reply, "warmroute_policy_unreadable"));
         }
-        let policy = Rc::clone(slot.current());
-        let known = identify(env, &policy, &self.head);
-        known.map_err(|unknown| {
-            self.unknown = true;
-            self.refuse(env, unknown.into(), "warmroute_unknown_key")
-        })
+        let revision = slot.revision();
+        if let Some((at, tenant)) = self.known
+            && at == revision
+        {
+            return Ok(tenant);
+        }
+        match identify(env, slot.current(), &self.head) {
+            Ok(tenant) => {
+                self.known = Some((revision, tenant));
+                Ok(tenant)
+            }
+            Err(unknown) => {
+                self.unknown = true;
+                Err(self.refuse(env, unknown.into(), "warmroute_unknown_key"))
+            }
+        }
     }
 
     /// Whether it was let go by flow control or a budget: it may be told to end.
