@@ -40,16 +40,16 @@ impl EndpointState {
         stream != 0 && self.columns.expected != Column::NONE
     }
 
-    /// Whether it is one of this pool's; without pools, it is.
-    #[must_use]
-    pub fn is_in(&self, pool: Option<&Pool>) -> bool {
-        pool.is_none_or(|pool| self.record.pools.contains(&pool.name))
-    }
-
     /// May it be picked?
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.record.availability == Availability::Ready
+    }
+
+    /// Is it in the pool? Without pools all are in the only one.
+    #[must_use]
+    pub fn is_in(&self, pool: Option<&Pool>) -> bool {
+        pool.is_none_or(|pool| self.record.pools.contains(&pool.name))
     }
 }
 

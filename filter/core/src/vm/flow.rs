@@ -13,10 +13,8 @@ use crate::replica::{EndpointState, Replica};
 use std::collections::BTreeMap;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::flow::FlowControl;
+use warmroute_shared_state::policy::plugin::ROLE_LABEL;
 use warmroute_shared_state::policy::routing::Pool;
-
-/// Label with the part that an endpoint takes in prefill and decode.
-const ROLE_LABEL: &str = "llm-d.ai/role";
 
 /// Reports that are kept for a VM that has no row yet, at most. The dispatcher asks for all if it misses any.
 const REPORTS_KEPT: usize = 1024;
