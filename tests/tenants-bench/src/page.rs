@@ -129,7 +129,7 @@ fn interactive(interactive: &Interactive) -> String {
 }
 
 fn ledger(ledger: &Ledger) -> String {
-    let names: Vec<String> = ledger.disconnect_errors.keys().map(u64::to_string).collect();
+    let names: Vec<String> = ledger.disconnect_errors.keys().map(i64::to_string).collect();
     let counts: Vec<f64> = ledger.disconnect_errors.values().map(|&count| count as f64).collect();
     let errors = bars(
         "Tokens of difference after a disconnect",
@@ -155,15 +155,15 @@ fn faults(faults: &Faults) -> String {
     let times: Vec<f64> = faults.recovery_ms.iter().map(|(_, ms)| took(ms)).collect();
     let recovery = bars(
         "Recovery from faults",
-        "ms until 100 more requests were served; 0: not in time",
+        "ms until 60 more requests were served; 0: not in time",
         &names,
         &[Series { class: "b", label: "recovery", values: &times }],
     );
     section(
         "Traps and pushes under saturation",
         &format!(
-            "An engine has a limit of {} requests at once, and had at most {}.",
-            faults.limit, faults.most_at_once
+            "The engine has a limit of {} requests at once, and had at most {}. The longest request took {} ms.",
+            faults.limit, faults.most_at_once, faults.longest_request_ms
         ),
         &recovery,
     )

@@ -10,7 +10,7 @@ pub const TENANTS: [&str; 4] = ["t0", "t1", "t2", "t3"];
 pub const OTHER_MODELS: [&str; 2] = ["llama-mini", "lora-a"];
 
 /// Tokens of an answer that somebody waits for.
-const REPLY: std::ops::Range<usize> = 1..12;
+const REPLY: std::ops::Range<usize> = 1..8;
 /// Tokens of an answer that nobody waits for: far more than are seen.
 const LONG_REPLY: usize = 60;
 

@@ -58,8 +58,8 @@ pub struct Ledger {
     pub disconnects: usize,
     /// Most tokens in which ledger and engine differ for one of those: a chunk has one.
     pub max_disconnect_error_tokens: u64,
-    /// How many of those differ by how many tokens.
-    pub disconnect_errors: BTreeMap<u64, usize>,
+    /// How many of those have how many tokens more (or, if negative, fewer) than the engine gave out.
+    pub disconnect_errors: BTreeMap<i64, usize>,
     /// Requests whose client hung up before the answer, and most tokens in which these differ: the prompt's are
     /// estimated.
     pub early_disconnects: usize,
@@ -117,7 +117,8 @@ pub fn judge(
             }
             Cut::After(_) => {
                 ledger.disconnects += 1;
-                *ledger.disconnect_errors.entry(off).or_default() += 1;
+                let more = (row.input + row.output).cast_signed() - (input + output).cast_signed();
+                *ledger.disconnect_errors.entry(more).or_default() += 1;
                 ledger.max_disconnect_error_tokens = ledger.max_disconnect_error_tokens.max(off);
             }
             Cut::Early => {
@@ -219,7 +220,7 @@ mod tests {
             duplicated: 1,
             disconnects: 1,
             max_disconnect_error_tokens: 1,
-            disconnect_errors: [(1, 1)].into(),
+            disconnect_errors: [(-1, 1)].into(),
             early_disconnects: 1,
             max_early_error_tokens: 6,
             misattributed: 1,
