@@ -1,5 +1,6 @@
 //! VMs that trap, and pushed listeners, under saturation.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -38,13 +39,11 @@ pub struct Faults {
     pub most_at_once: u64,
     /// See `most_at_once`.
     pub limit: u64,
-    /// Of each fault: its name, and milliseconds until [`SERVED`] more requests were served; none if that took too
-    /// long.
+    /// Of each fault: its name, and milliseconds until every request that was under way was over, however it ended,
+    /// and [`SERVED`] more were served; none if that took too long.
     pub recovery_ms: Vec<(&'static str, Option<u64>)>,
     /// Longest time in which no request was served at all, in milliseconds.
     pub longest_silence_ms: u64,
-    /// Longest time that a request took, however it ended, in milliseconds.
-    pub longest_request_ms: u64,
     /// Waiting, under way or charged to endpoints afterwards, over all workers.
     pub left_over: u64,
 }
@@ -52,24 +51,28 @@ pub struct Faults {
 /// Both tenants' clients, who start again whatever happens.
 struct Clients {
     served: Arc<AtomicUsize>,
-    longest_ms: Arc<AtomicU64>,
-    _tasks: JoinSet<()>,
+    /// When each client's present request began, in milliseconds since `origin`.
+    began_ms: Arc<Vec<AtomicU64>>,
+    origin: Instant,
+    tasks: JoinSet<()>,
 }
 
 impl Clients {
     fn start(stack: &Stack, bodies: &Arc<Vec<Value>>) -> Self {
-        let (served, longest_ms) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
-        let mut tasks = JoinSet::new();
-        for (tenant, first) in
-            [A, B].into_iter().flat_map(|name| (0..CLIENTS).map(move |n| (name, n)))
-        {
-            let (listen, bodies) = (stack.listen(), Arc::clone(bodies));
-            let (served, longest) = (Arc::clone(&served), Arc::clone(&longest_ms));
-            tasks.spawn(async move {
-                for body in bodies.iter().cycle().skip(first) {
-                    let since = Instant::now();
+        let mut clients = Self {
+            served: Arc::default(),
+            began_ms: Arc::new((0..2 * CLIENTS).map(|_| AtomicU64::new(0)).collect()),
+            origin: Instant::now(),
+            tasks: JoinSet::new(),
+        };
+        for number in 0..2 * CLIENTS {
+            let (listen, origin, bodies) = (stack.listen(), clients.origin, Arc::clone(bodies));
+            let (served, began_ms) = (Arc::clone(&clients.served), Arc::clone(&clients.began_ms));
+            let tenant = if number < CLIENTS { A } else { B };
+            clients.tasks.spawn(async move {
+                for body in bodies.iter().cycle().skip(number) {
+                    began_ms[number].store(ms_since(origin), Ordering::SeqCst);
                     let answer = client::send(listen, &keyed(tenant, body)).await;
-                    longest.fetch_max(since.elapsed().as_millis() as u64, Ordering::SeqCst);
                     // Those that a trapped VM had are lost.
                     if answer.is_ok_and(|answer| answer.status == 200) {
                         served.fetch_add(1, Ordering::SeqCst);
@@ -77,12 +80,22 @@ impl Clients {
                 }
             });
         }
-        Self { served, longest_ms, _tasks: tasks }
+        clients
     }
 
     fn served(&self) -> usize {
         self.served.load(Ordering::SeqCst)
     }
+
+    /// Requests under way that began before this time.
+    fn older_than(&self, at_ms: u64) -> usize {
+        let old = |began: &&AtomicU64| began.load(Ordering::SeqCst) < at_ms;
+        self.began_ms.iter().filter(old).count()
+    }
+}
+
+fn ms_since(origin: Instant) -> u64 {
+    u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Traps and pushes in turn.
@@ -106,46 +119,45 @@ pub async fn measure() -> Result<Faults> {
     goes_on(&stack, &clients, e2e::stack::PATIENCE, &mut 0).await?;
     let mut pushes = 0;
     for fault in FAULTS.iter().cycle().take(ROUNDS * FAULTS.len()) {
-        let since = Instant::now();
         if *fault == PUSH {
             push(&stack, pushes).await?;
             pushes += 1;
         } else {
             trap(&stack, fault).await?;
         }
+        let since = Instant::now();
         let silence = &mut faults.longest_silence_ms;
         let recovered = goes_on(&stack, &clients, RECOVERY, silence).await;
-        let took = u64::try_from(since.elapsed().as_millis())?;
-        faults.recovery_ms.push((fault, recovered.is_ok().then_some(took)));
+        faults.recovery_ms.push((fault, recovered.is_ok().then(|| ms_since(since))));
     }
-    faults.longest_request_ms = clients.longest_ms.load(Ordering::SeqCst);
     drop(clients);
     faults.left_over = finally_left(&stack).await?;
     faults.most_at_once = engine.most();
     Ok(faults)
 }
 
-/// Waits until enough more requests are served; lengthens `silence` if there was a longer one.
+/// Waits until enough more requests are served and none is older than this call; lengthens `silence` if there was a
+/// longer one.
 async fn goes_on(
     stack: &Stack,
     clients: &Clients,
     limit: Duration,
     silence: &mut u64,
 ) -> Result<()> {
-    let before = clients.served();
-    let last = std::cell::Cell::new((before, Instant::now(), 0));
+    let (before, at_ms) = (clients.served(), ms_since(clients.origin));
+    let last = Cell::new((before, Instant::now()));
+    let longest = Cell::new(0);
     let more = async || {
-        let (seen, since, longest) = last.get();
-        let (now, quiet) = (clients.served(), since.elapsed().as_millis() as u64);
-        last.set(if now > seen {
-            (now, Instant::now(), longest)
-        } else {
-            (seen, since, longest.max(quiet))
-        });
-        (now >= before + SERVED).then_some(())
+        let now = clients.served();
+        if now > last.get().0 {
+            last.set((now, Instant::now()));
+        }
+        longest.set(longest.get().max(ms_since(last.get().1)));
+        (now >= before + SERVED && clients.older_than(at_ms) == 0).then_some(())
     };
-    let ended = stack.until_for(limit, &format!("{SERVED} requests served"), more).await;
-    *silence = (*silence).max(last.get().2);
+    let what = format!("{SERVED} requests served, and those that were there");
+    let ended = stack.until_for(limit, &what, more).await;
+    *silence = (*silence).max(longest.get());
     ended
 }
 
@@ -154,11 +166,14 @@ async fn trap(stack: &Stack, fault: &str) -> Result<()> {
     let log = || std::fs::read_to_string(stack.envoy.process.log()).unwrap_or_default();
     let message = "fault injection: panic";
     let before = log().matches(message).count();
-    // Its own request ends with it.
+    // Its own request may end with it, or wait as others do.
     let request: Request = keyed(A, &chat("fault", 1)).header("x-warmroute-fault", fault);
-    let _ = client::send(stack.listen(), &request).await;
+    let listen = stack.listen();
+    let order = tokio::spawn(async move { client::send(listen, &request).await });
     let trapped = async || (log().matches(message).count() > before).then_some(());
-    stack.until(&format!("a trap by {fault}"), trapped).await
+    let trapped = stack.until(&format!("a trap by {fault}"), trapped).await;
+    order.abort();
+    trapped
 }
 
 /// A field of the plugin's configuration that is another after each push.

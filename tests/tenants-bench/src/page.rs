@@ -155,15 +155,15 @@ fn faults(faults: &Faults) -> String {
     let times: Vec<f64> = faults.recovery_ms.iter().map(|(_, ms)| took(ms)).collect();
     let recovery = bars(
         "Recovery from faults",
-        "ms until 60 more requests were served; 0: not in time",
+        "ms until all that were under way were over and 60 more served; 0: not in time",
         &names,
         &[Series { class: "b", label: "recovery", values: &times }],
     );
     section(
         "Traps and pushes under saturation",
         &format!(
-            "The engine has a limit of {} requests at once, and had at most {}. The longest request took {} ms.",
-            faults.limit, faults.most_at_once, faults.longest_request_ms
+            "The engine has a limit of {} requests at once, and had at most {}.",
+            faults.limit, faults.most_at_once
         ),
         &recovery,
     )
