@@ -20,7 +20,7 @@ use crate::bed::{
 /// Requests at once at the only engine: with several, only all of them together have a limit.
 const PLACES: usize = 8;
 /// Of each tenant.
-const CLIENTS: usize = 24;
+const CLIENTS: usize = 12;
 /// Time for one request at an engine.
 const WORK: Duration = Duration::from_millis(40);
 /// Served after a fault before the next.

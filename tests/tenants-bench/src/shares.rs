@@ -22,7 +22,8 @@ const CLIENTS: usize = 4 * ENGINES * PLACES;
 const PROMPT_A: usize = 25;
 /// B's prompts are so many times as long.
 const TIMES: usize = 60;
-const REPLY: usize = 40;
+/// Tokens of an answer: long, so that the engines are what both wait for, however busy this machine is.
+const REPLY: usize = 200;
 /// B's requests before anything counts.
 const WARM_UP: u64 = 5;
 /// B's requests that must end while the weighted shares are measured.
@@ -71,7 +72,7 @@ struct Contest {
 impl Contest {
     async fn start(fairness: &str) -> Result<Self> {
         let documents = tenant(A, "") + &tenant(B, "") + &flow_control(PLACES, fairness);
-        let arguments = ["--time-scale", "25", "--record-requests", "0"];
+        let arguments = ["--time-scale", "15", "--record-requests", "0"];
         let setup = Setup::new(ENGINES, WORKERS).document(&documents).simulator(&arguments);
         let stack = Stack::start(setup).await?;
         let mut contest = Self { stack, got: Default::default(), clients: Default::default() };

@@ -22,7 +22,7 @@ use verdict::{Counted, Ledger, Row, Seen};
 
 const REQUESTS: usize = 20_000;
 const RESETS: usize = 1_000;
-const CLIENTS: usize = 500;
+const CLIENTS: usize = 800;
 /// All requests, however busy the machine is.
 const LIMIT: Duration = Duration::from_secs(400);
 /// Until the last row is there: a batch whose answer the reload took goes again after ten seconds.
@@ -100,7 +100,7 @@ async fn start() -> Result<Stack> {
         // Real time, and slow: an engine goes on until it hears that the client left, and what it then writes is
         // nobody's.
         "--decode-ms",
-        "250",
+        "500",
     ]);
     setup.listener_file = true;
     setup.envoy_arguments = ["--drain-time-s", "10"].map(str::to_owned).to_vec();

@@ -10,7 +10,7 @@ pub const TENANTS: [&str; 4] = ["t0", "t1", "t2", "t3"];
 pub const OTHER_MODELS: [&str; 2] = ["llama-mini", "lora-a"];
 
 /// Tokens of an answer that somebody waits for.
-const REPLY: std::ops::Range<usize> = 1..8;
+const REPLY: std::ops::Range<usize> = 1..5;
 /// Tokens of an answer that nobody waits for: far more than are seen.
 const LONG_REPLY: usize = 60;
 
@@ -66,7 +66,7 @@ pub fn plan(count: usize, resets: usize, random: &mut fastrand::Rng) -> Vec<Call
     random.shuffle(&mut middle);
     let mut cuts = vec![Cut::Never; count];
     for (place, at) in middle.into_iter().enumerate().take(resets + resets / 10) {
-        cuts[at] = if place < resets { Cut::After(random.usize(1..8)) } else { Cut::Early };
+        cuts[at] = if place < resets { Cut::After(random.usize(1..5)) } else { Cut::Early };
     }
     cuts.into_iter().enumerate().map(|(at, cut)| call(at, cut, &shared, random)).collect()
 }
