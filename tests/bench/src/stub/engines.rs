@@ -73,7 +73,7 @@ impl Engines {
         for index in 0..length.prompts() {
             let Ok(tokens) = length.tokens(index) else { return json!({"error": "no tokenizer"}) };
             for engine in 0..self.sources.len() {
-                self.store(engine, tokens.clone());
+                self.store(engine, &tokens);
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -91,7 +91,7 @@ impl Engines {
             let seed = (prompts as u64 + 1) << 20;
             let tokens = words.answer(seed, FILLER_BLOCKS * BLOCK_TOKENS);
             filled += tokens.iter().map(|id| words.text(*id).len()).sum::<usize>() / INDEX_BLOCK;
-            self.store(prompts % self.sources.len(), tokens);
+            self.store(prompts % self.sources.len(), &tokens);
             prompts += 1;
             row += FILLER_BLOCKS;
             if row >= BURST {
@@ -102,9 +102,9 @@ impl Engines {
         json!({"blocks": filled, "prompts": prompts})
     }
 
-    fn store(&self, engine: usize, tokens: Vec<u32>) {
+    fn store(&self, engine: usize, tokens: &[u32]) {
         let Some(source) = self.sources.get(engine) else { return };
-        let hashes = chain_hashes(chain_root(None, None), &tokens, BLOCK_TOKENS);
+        let hashes = chain_hashes(chain_root(None, None), tokens, BLOCK_TOKENS);
         let whole = hashes.len() * BLOCK_TOKENS;
         let tokens = tokens.get(..whole).unwrap_or_default().to_vec();
         let stored = Stored { hashes, tokens, block_size: BLOCK_TOKENS, ..Stored::default() };
