@@ -1,4 +1,4 @@
-//! What the filter costs, beside plain Envoy and other routers: issue after issue promised it, here it is measured.
+//! What the filter costs, beside plain Envoy and other routers.
 //!
 //! - [`workload`]: the cases, and the prompts that they send;
 //! - [`stub`]: engines that answer at once, in a process of their own;
