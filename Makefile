@@ -12,6 +12,7 @@ export WARMROUTE_WASM_FAULTS := $(TARGET)/wasm/warmroute_filter_faults.wasm
 export WARMROUTE_AGENT       := $(TARGET)/native/warmroute-agent
 export ENGINE_SIM            := $(TARGET)/native/engine-sim
 DEMO                         := $(TARGET)/native/warmroute-demo
+TENANTS                      := $(TARGET)/native/warmroute-tenants
 export TRUTH                 := $(TARGET)/native/warmroute-truth
 BENCH                        := $(TARGET)/native/warmroute-bench
 export KV_INDEX_BENCH        := $(TARGET)/native/examples/kv_index_bench
@@ -19,10 +20,11 @@ FIND_ENVOY                   := ENVOY=$$(envoy/find.sh) && export ENVOY
 
 NATIVE := --profile native --bins \
 	--package warmroute-agent --package engine-sim --package warmroute-demo --package warmroute-truth \
-	--package warmroute-bench
+	--package warmroute-tenants --package warmroute-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models peers build demo up down test test-native test-wasm e2e lint bench bench-kv truth truth-vllm clean
+.PHONY: help setup models peers build demo up down test test-native test-wasm e2e lint bench bench-kv tenants truth truth-vllm \
+	clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -73,6 +75,10 @@ bench: build peers ## what it costs, beside plain Envoy and vLLM's router; 12 mi
 bench-kv: build ## rate and memory of KV events; target/report/bench-kv.json
 	@$(CARGO) build $(CARGO_FLAGS) --profile native --package warmroute-agent --example kv_index_bench
 	@$(FIND_ENVOY) && $(DEMO) bench-kv
+
+tenants: build ## what tenants get: shares, budgets, waiting times, accounts; target/report/tenants.json
+	@filter/proxy-wasm/build.sh fault-injection
+	@$(FIND_ENVOY) && $(TENANTS)
 
 truth: build ## what the filter believes that engines hold, against what they hold; target/report/truth.json
 	@$(FIND_ENVOY) && $(TRUTH)
