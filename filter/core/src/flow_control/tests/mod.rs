@@ -7,3 +7,4 @@ mod flow;
 mod recovery;
 mod shares;
 mod simulation;
+mod views;
