@@ -2,6 +2,7 @@
 
 use super::admission::refusal_of;
 use super::{Cause, Env, Exchange};
+use crate::content_encoding;
 use crate::flow_control::protocol::{DropReason, Refused};
 use crate::quota::rate_limit_headers;
 use crate::request::LocalReply;
@@ -122,8 +123,7 @@ impl Exchange {
         let levels = env.vm.budget_levels(&self.account.budget.asks);
         let limits = rate_limit_headers(&levels).into_iter();
         edit.set_headers.extend(limits.map(|(name, value)| (name.to_owned(), value)));
-        let plain =
-            head.content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
+        let plain = content_encoding::foreign(head.content_encoding).is_none();
         if let Some((target, model)) = self.renamed.take().filter(|_| plain && !head.end_of_stream)
         {
             self.restorer = ModelRestorer::new(&target, &model);
@@ -182,18 +182,41 @@ impl Exchange {
         Ending::Reply { reply, details }
     }
 
+    /// Whether the bytes of the response's body are of interest, or only how many there are.
+    #[must_use]
+    pub fn reads_response(&self) -> bool {
+        self.restorer.is_some()
+            || self.shaper.is_some()
+            || self.reader.as_ref().is_some_and(ResponseReader::reads)
+    }
+
+    /// So many more bytes of a response that is not read; in place of [`on_response_body`](Self::on_response_body).
+    pub fn on_unread_response_body(&mut self, env: &mut Env<'_>, size: usize) {
+        self.count_response(size);
+        if size > 0 && self.reader.is_some() {
+            self.computed(env);
+        }
+    }
+
     fn read_response(&mut self, env: &mut Env<'_>, slice: &[u8]) {
-        self.record.response_bytes = self.record.response_bytes.saturating_add(slice.len() as u64);
+        self.count_response(slice.len());
         let Some(reader) = &mut self.reader else { return };
         if slice.is_empty() {
             return;
         }
         let streams = reader.is_stream();
         // Comments (`: keep-alive`) come while the request still waits in the engine's queue.
-        let computed = reader.feed(slice).first_token || !streams;
-        if !computed {
-            return;
+        if reader.feed(slice).first_token || !streams {
+            self.computed(env);
         }
+    }
+
+    fn count_response(&mut self, size: usize) {
+        self.record.response_bytes = self.record.response_bytes.saturating_add(size as u64);
+    }
+
+    /// The prompt is computed.
+    fn computed(&mut self, env: &mut Env<'_>) {
         if let Some(routed) = &mut self.routed {
             env.outbox.extend(env.vm.answered(env.store, routed, env.now_ms));
         }

@@ -8,7 +8,7 @@ use warmroute_shared_state::stream::Position;
 use warmroute_shared_state::table_op::{Column, Columns, TableOp};
 
 /// Bytes of prompt a token stands for until usage says better.
-pub(super) const DEFAULT_BYTES_PER_TOKEN: f32 = 4.0;
+pub(crate) const DEFAULT_BYTES_PER_TOKEN: f32 = 4.0;
 
 /// Scrapes can be out of order by less than this; what is further back was taken after Envoy's clock was set back.
 const OUT_OF_ORDER_MS: u64 = 10_000;

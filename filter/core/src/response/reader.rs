@@ -5,6 +5,7 @@ use super::events::ChunkEvents;
 use super::facts::ResponseFacts;
 use super::outcome::{End, Expected, Outcome, classify};
 use super::sse::{EventSink, LineSplitter};
+use crate::content_encoding;
 use crate::json::Scanner;
 
 /// A response in the form in which it comes.
@@ -41,10 +42,7 @@ impl ResponseReader {
         content_type: Option<&[u8]>,
         content_encoding: Option<&[u8]>,
     ) -> Self {
-        let encoded = content_encoding.is_some_and(|encoding| {
-            let encoding = encoding.trim_ascii();
-            !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")
-        });
+        let encoded = content_encoding::foreign(content_encoding).is_some();
         let media_type = content_type
             .and_then(|value| value.split(|&byte| byte == b';').next())
             .unwrap_or_default()
@@ -71,6 +69,12 @@ impl ResponseReader {
     #[must_use]
     pub fn is_stream(&self) -> bool {
         matches!(self.body, Body::Stream(..))
+    }
+
+    /// Whether what is fed to it matters.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        !matches!(self.body, Body::Opaque(_))
     }
 
     /// Reads the next bytes and gives the facts so far. In a stream, progress is a change of `chunks`: comments

@@ -101,7 +101,8 @@ impl Bed {
         // The dispatcher knows a worker from its first request on: what they report after that comes in the order
         // in which it happened.
         for worker in &mut workers {
-            worker.served(&short(KEY_A, 1).id(PRIME)).await?;
+            let answer = worker.send(&short(KEY_A, 1).id(PRIME)).await?;
+            ensure!(answer.status == 200, "{}: {}", answer.status, answer.text());
         }
         let mut bed = Self { stack, engine, workers };
         bed.settled(0, 0).await?;
