@@ -1,13 +1,13 @@
 //! How tenants stand, over HTTP.
 
 use crate::http;
-use crate::run::{Agent, Folder, options};
+use crate::run::{Agent, Folder};
 use warmroute_shared_state::tenant_status::{FlowStatus, MAX_STATUS_BYTES, TenantStatus};
 
 #[tokio::test]
 async fn a_status_is_kept_and_what_is_none_is_refused() {
     let folder = Folder::new();
-    let agent = Agent::start(options(&folder)).await;
+    let agent = Agent::over(&folder, "endpoints: []").await;
     let flow = FlowStatus {
         priority: Some(3),
         fairness_id: "a".into(),
@@ -25,9 +25,9 @@ async fn a_status_is_kept_and_what_is_none_is_refused() {
         let seen = String::from_utf8(answer.1).unwrap();
         assert!(answer.0 == status && seen.contains(text), "{} {seen}", answer.0);
     }
-    let line =
-        "llm_d_epp_flow_control_queue_size{fairness_id=\"a\",priority=\"3\",inference_pool=\"\"} 5";
     let metrics = http::text(agent.address, "/metrics").await;
+    let labels = "{fairness_id=\"a\",priority=\"3\",inference_pool=\"\"}";
+    let line = format!("llm_d_epp_flow_control_queue_size{labels} 5");
     assert!(metrics.lines().any(|each| each == line), "{metrics}");
     assert!(http::text(agent.address, "/").await.contains("<h2>Queues</h2>"));
     agent.stop().await.unwrap();

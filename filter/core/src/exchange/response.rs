@@ -7,6 +7,7 @@ use crate::flow_control::protocol::{DropReason, Refused};
 use crate::quota::rate_limit_headers;
 use crate::request::LocalReply;
 use crate::response::model_name::ModelRestorer;
+use crate::response::reader::is_event_stream;
 use crate::response::usage_shape::UsageShaper;
 use crate::response::{End, ResponseReader};
 
@@ -69,11 +70,6 @@ fn pass<T>(
     Some(all)
 }
 
-fn is_event_stream(content_type: &[u8]) -> bool {
-    let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
-    kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
-}
-
 impl Exchange {
     /// The response's headers are there. Only if Envoy tried more than once, `served_by` is asked for the address
     /// that answered.
@@ -129,7 +125,7 @@ impl Exchange {
             self.restorer = ModelRestorer::new(&target, &model);
             edit.changes_length = self.restorer.is_some();
         }
-        let streams = head.content_type.is_some_and(is_event_stream);
+        let streams = is_event_stream(head.content_type);
         self.record.streamed = streams;
         if let Some(asked) = self.hides.take().filter(|_| plain && streams && !head.end_of_stream) {
             self.shaper = Some(UsageShaper::new(asked));

@@ -33,6 +33,20 @@ pub struct ResponseReport {
     pub outcome: Outcome,
 }
 
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+
+/// A `content-type` without its parameters, in lower case.
+fn media_type(content_type: Option<&[u8]>) -> Vec<u8> {
+    let kind = content_type.and_then(|value| value.split(|byte| *byte == b';').next());
+    kind.unwrap_or_default().trim_ascii().to_ascii_lowercase()
+}
+
+/// Whether a `content-type` is that of an event stream.
+#[must_use]
+pub(crate) fn is_event_stream(content_type: Option<&[u8]>) -> bool {
+    media_type(content_type) == EVENT_STREAM
+}
+
 impl ResponseReader {
     /// Chooses by the response's headers: `text/event-stream`, JSON, or anything else, which is not read; nor
     /// is a body with a `content-encoding`.
@@ -42,15 +56,11 @@ impl ResponseReader {
         content_type: Option<&[u8]>,
         content_encoding: Option<&[u8]>,
     ) -> Self {
-        let encoded = content_encoding::foreign(content_encoding).is_some();
-        let media_type = content_type
-            .and_then(|value| value.split(|&byte| byte == b';').next())
-            .unwrap_or_default()
-            .trim_ascii()
-            .to_ascii_lowercase();
-        let body = match media_type.as_slice() {
-            _ if encoded => Body::Opaque(ResponseFacts::default()),
-            b"text/event-stream" => Body::Stream(LineSplitter::default(), ChunkEvents::default()),
+        let body = match media_type(content_type).as_slice() {
+            _ if content_encoding::foreign(content_encoding).is_some() => {
+                Body::Opaque(ResponseFacts::default())
+            }
+            EVENT_STREAM => Body::Stream(LineSplitter::default(), ChunkEvents::default()),
             name if name == b"application/json" || name.ends_with(b"+json") => {
                 Body::Document(Scanner::new(), ChunkReader::new(), ResponseFacts::default())
             }

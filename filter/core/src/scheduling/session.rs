@@ -5,7 +5,7 @@ use crate::base64;
 use std::collections::BTreeMap;
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::plugin::{
-    AgentIdentity, SessionAffinity, SessionId, SessionSource, SessionStrategy,
+    AgentIdentity, Filter, Scorer, SessionAffinity, SessionId, SessionSource, SessionStrategy,
 };
 use warmroute_shared_state::policy::scheduler::{Named, Scheduler};
 
@@ -66,6 +66,27 @@ pub fn session_of(
         id.map(str::trim).filter(|id| !id.is_empty())
     })?;
     Some(xxhash_rust::xxh3::xxh3_64(id.as_bytes()))
+}
+
+/// Session plugins of all profiles, by the names of their instances; each once.
+pub(super) fn session_plugins(scheduler: &Scheduler) -> Vec<(&str, &SessionAffinity)> {
+    let mut plugins: Vec<(&str, &SessionAffinity)> = Vec::new();
+    for profile in &scheduler.profiles {
+        let filters = profile.filters.iter().filter_map(|filter| match &filter.plugin {
+            Filter::SessionAffinity(affinity) => Some((filter.name.as_str(), affinity)),
+            _ => None,
+        });
+        let scorers = profile.scorers.iter().filter_map(|scorer| match &scorer.plugin {
+            Scorer::SessionAffinity(affinity) => Some((scorer.name.as_str(), affinity)),
+            _ => None,
+        });
+        for (name, affinity) in filters.chain(scorers) {
+            if plugins.iter().all(|(known, _)| *known != name) {
+                plugins.push((name, affinity));
+            }
+        }
+    }
+    plugins
 }
 
 /// Place of the candidate that the request's session is at. `instance` is the plugin's name.

@@ -1,9 +1,11 @@
 //! The choice of endpoints for a request, on the state of this moment and against the other workers' choices.
 
 use super::belief::beliefs;
+use super::follower::SessionTold;
 use super::request::{Place, Stage};
 use super::{
-    Ask, Belief, Choice, Intent, IntentRing, Message, Prompt, Routed, SharedStore, VmState, shares,
+    Ask, Belief, Choice, Intent, IntentRing, Message, Prompt, Routed, SharedStore, VmState,
+    pool_key, shares,
 };
 use crate::inflight::InFlight;
 use crate::replica::{EndpointState, Models};
@@ -28,9 +30,10 @@ struct Chosen {
 }
 
 impl VmState {
-    /// Picks an endpoint for the prompt, which is asked for once this VM is up to date: of so many bytes at most
-    /// (what the largest engine has room for), what lies beyond being held by nobody. Charges the endpoint and
-    /// remembers that it will hold the prompt. The second value is what to send to the applier.
+    /// Picks an endpoint for the prompt, by what this VM knows: to be called after [`refresh`](Self::refresh). The
+    /// prompt is asked for: of so many bytes at most (what the largest engine that may be picked has room for), what lies
+    /// beyond being held by nobody. Charges the endpoint and remembers that it will hold the prompt. The second value is
+    /// what to send to the applier.
     pub fn choose(
         &mut self,
         store: &dyn SharedStore,
@@ -40,12 +43,11 @@ impl VmState {
         random: &mut dyn FnMut() -> u64,
     ) -> (Choice, Vec<Vec<u8>>) {
         self.serves = true;
-        self.refresh(store);
         self.take_sessions(now_ms);
         if !self.follower.replica.roster.ever_filled() {
             return (Choice::NoTable, Vec::new());
         }
-        let room = self.longest_prompt();
+        let room = self.longest_prompt(ask);
         let prompt = prompt(&self.follower.replica.models, room);
         let chosen = match self.pick_against_others(store, ask, &prompt, now_ms, random) {
             Ok(chosen) => chosen,
@@ -88,13 +90,14 @@ impl VmState {
             }
             stages.push(Stage { flight, place: prefills.then_some(place) });
         }
+        let pool = pool_key(ask.pool);
         for (plugin, session, endpoint) in decision.sessions() {
-            let message = Message::Session { plugin, session, endpoint };
+            let message = Message::Session { pool, plugin, session, endpoint };
             if !self.applies(&message, now_ms) {
                 messages.push(message.encode());
             }
         }
-        self.scheduling.remember(&decision, now_ms);
+        self.scheduling.remember(pool, &decision, now_ms);
         self.write_row(store, now_ms);
         let destinations = self.destinations(&decision);
         let routed = Routed::new(flight, place, prompt, belief, stages, destinations, decision);
@@ -179,7 +182,7 @@ impl VmState {
                     candidate.believe(belief);
                 }
             }
-            let state = &self.scheduling;
+            let state = self.scheduling.of(pool_key(ask.pool));
             let decision = schedule(scheduler, &request, &candidates, state, now_ms, random)?;
             let of = |pick: &ProfilePick| {
                 let id = pick.ranked.first()?;
@@ -214,17 +217,19 @@ impl VmState {
         Err(SchedulingError::NoCandidate)
     }
 
-    /// Bytes of a prompt that the largest engine has room for.
-    fn longest_prompt(&self) -> usize {
-        let replica = &self.follower.replica;
-        let rooms = replica.roster.iter().map(|e| shares::capacity(replica, e, self.max_blocks()));
+    /// Bytes of a prompt that the largest engine that may be picked has room for.
+    fn longest_prompt(&self, ask: &Ask<'_>) -> usize {
+        let roster = &self.follower.replica.roster;
+        let caps = ask.scheduler.map(|scheduler| &scheduler.prefix);
+        let admitted = roster.iter().filter(|endpoint| ask.admits(endpoint));
+        let rooms = admitted.map(|e| shares::capacity_with(caps, roster, e, self.max_blocks()));
         rooms.max().unwrap_or(0).saturating_mul(warmroute_shared_state::prefix::BLOCK_BYTES)
     }
 
     /// What other workers' requests told of sessions.
     pub(super) fn take_sessions(&mut self, now_ms: u64) {
-        for (plugin, session, endpoint) in self.follower.take_sessions() {
-            self.scheduling.bind(&plugin, session, endpoint, now_ms);
+        for SessionTold { pool, plugin, session, endpoint } in self.follower.take_sessions() {
+            self.scheduling.bind(pool, &plugin, session, endpoint, now_ms);
         }
     }
 }

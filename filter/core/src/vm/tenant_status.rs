@@ -37,7 +37,7 @@ impl VmState {
     /// without tenants and flow control never has anything to tell.
     pub fn next_tenant_status(&mut self, now_ms: u64) -> Option<Vec<u8>> {
         let dispatching = self.flow.dispatcher.as_mut()?;
-        let (dispatcher, told) = (&mut dispatching.dispatcher, &mut dispatching.told);
+        let (dispatcher, told) = (&mut dispatching.dispatcher, &mut dispatching.told_status);
         // Before it is open it has not heard of all.
         if now_ms.abs_diff(told.looked_ms) < EVERY_MS || !dispatcher.is_open() {
             return None;

@@ -8,3 +8,5 @@ mod recovery;
 mod shares;
 mod simulation;
 mod views;
+
+pub(crate) use fleet::control;
