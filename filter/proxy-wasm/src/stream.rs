@@ -144,7 +144,10 @@ impl Stream {
     }
 
     fn request_end(&mut self) -> Action {
+        let begun_ns = host::now_ns();
         let step = self.event(|exchange, env| exchange.on_request_end(env));
+        let took_ns = host::now_ns().saturating_sub(begun_ns);
+        runtime::with(|runtime| runtime.metrics.decided(took_ns));
         self.carry_out(step, true)
     }
 
