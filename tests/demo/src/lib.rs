@@ -6,7 +6,7 @@
 //! - [`cases`]: what is compared, and how;
 //! - [`report`]: table, JSON and page;
 //! - [`replay`]: a recorded trace, with Envoy's own policies and with Warmroute;
-//! - [`mod@bench`]: what the filter costs.
+//! - [`mod@bench`]: what it takes to know what engines hold.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -25,8 +25,8 @@ enum Command {
     /// Replay a Mooncake trace with Envoy's own policies and with Warmroute; print and plot what
     /// share of the possible cache hits each had.
     Replay(commands::replay::Arguments),
-    /// Measure what the filter costs: latency of a large body with it, without it, and past Envoy.
-    Bench,
+    /// Measure what it takes to know what engines hold: the rate of KV events, and memory.
+    BenchKv,
 }
 
 #[tokio::main]
@@ -37,7 +37,7 @@ async fn main() -> ExitCode {
             Command::Up(arguments) => commands::up::up(arguments).await,
             Command::Down => commands::down::down(),
             Command::Replay(arguments) => commands::replay::replay(arguments).await,
-            Command::Bench => commands::bench::bench().await,
+            Command::BenchKv => commands::bench_kv::bench_kv().await,
         }
     };
     // On a signal the work is dropped where it waits, and with it every program it started.

@@ -1,7 +1,8 @@
 //! The self-contained page with the plots.
 
 use super::{Bar, CaseReport, Report, Row, Target};
-use crate::report::{STYLE, Series, bars, distribution, duration, escape};
+use crate::report::plot::{Series, bars, distribution, duration};
+use crate::report::{STYLE, escape};
 
 /// The whole page: style and plots inside, nothing loaded from elsewhere.
 #[must_use]
