@@ -118,9 +118,9 @@ pub(super) fn load_of(endpoint: &EndpointState) -> EndpointLoad {
 }
 
 impl Dispatching {
-    fn new(store: &dyn SharedStore, keys: &Keys, slots: BTreeMap<usize, u64>, now_ms: u64) -> Self {
+    fn new(epoch: u64, own: u64, slots: BTreeMap<usize, u64>, now_ms: u64) -> Self {
         let live: Vec<u64> = slots.values().copied().collect();
-        let dispatcher = Dispatcher::new(next_epoch(store, keys, now_ms), &live, now_ms);
+        let dispatcher = Dispatcher::new(epoch, own, &live, now_ms);
         Self { dispatcher, revision: 0, loads: BTreeMap::new(), slots }
     }
 
@@ -250,6 +250,9 @@ impl VmState {
     /// An order of the dispatcher came for this VM.
     pub fn on_order(&mut self, bytes: &[u8], now_ms: u64) {
         if let Ok(message) = ToWorker::decode(bytes) {
+            // With tenants it goes on being heard, though nobody asks it for anything: it may have to remember what the
+            // dispatcher's own VM takes of their budgets.
+            self.flow.used |= !self.follower.replica.policy.current().tenants.is_empty();
             let events = self.flow.worker.on_message(message, now_ms);
             self.flow.events.extend(events);
             self.pump(now_ms);
@@ -296,7 +299,9 @@ impl VmState {
         match (&self.applier, &self.flow.dispatcher) {
             (Some(applier), None) => {
                 let slots = applier.live().iter().copied().collect();
-                let dispatching = Dispatching::new(store, &self.keys, slots, now_ms);
+                let epoch = next_epoch(store, &self.keys, now_ms);
+                let own = self.ledger.incarnation();
+                let dispatching = Dispatching::new(epoch, own, slots, now_ms);
                 self.flow.dispatcher = Some(Box::new(dispatching));
             }
             (None, Some(_)) => self.flow.dispatcher = None,
