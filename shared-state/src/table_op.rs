@@ -126,6 +126,8 @@ pub enum TableOp<'a> {
     },
     /// A session is at this endpoint, and in use.
     Session {
+        /// Hash of the name of its requests' pool.
+        pool: u64,
         /// Name of the plugin that keeps it there.
         plugin: &'a str,
         /// Hash of the session's ID.
@@ -299,8 +301,9 @@ impl<'a> TableOp<'a> {
                 w.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
                 w.bytes(bytes);
             }
-            Self::Session { plugin, session, endpoint } => {
+            Self::Session { pool, plugin, session, endpoint } => {
                 w.u8(15);
+                w.u64(*pool);
                 w.text(plugin);
                 w.u64(*session);
                 w.u64(endpoint.0);
@@ -354,6 +357,7 @@ impl<'a> TableOp<'a> {
                 Self::PolicyPart { revision, part, parts, bytes: r.bytes(len)? }
             }
             15 => Self::Session {
+                pool: r.u64()?,
                 plugin: r.text()?,
                 session: r.u64()?,
                 endpoint: EndpointId(r.u64()?),
@@ -391,7 +395,7 @@ mod tests {
                 TableOp::RemoveModel("tiny"),
                 TableOp::PolicyPart { revision: 6, part: 1, parts: 3, bytes: b"part" },
                 TableOp::Signals { id, signals: crate::signals::sample() },
-                TableOp::Session { plugin: "s", session: 4, endpoint: id },
+                TableOp::Session { pool: 3, plugin: "s", session: 4, endpoint: id },
                 TableOp::Distrust { stream: 8 },
                 TableOp::Told { at_ms: 9 },
             ];

@@ -12,7 +12,9 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::string_slice))]
 
+mod base64;
 pub mod config;
+mod content_encoding;
 pub mod debug;
 pub mod exchange;
 pub mod flow_control;

@@ -2,6 +2,7 @@
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
+use warmroute_core::ledger::OutboxCounts;
 use warmroute_core::vm::VmState;
 
 /// The table counts as stale if the agent has not answered for this long.
@@ -32,6 +33,14 @@ impl Stat {
         }
     }
 
+    /// Adds what a count has grown by. One that began anew counts from 0.
+    fn add_grown(self, now: u64, before: u64) {
+        let grown = now.checked_sub(before).unwrap_or(now);
+        if grown > 0 {
+            self.add(i64::try_from(grown).unwrap_or(i64::MAX));
+        }
+    }
+
     fn set(self, value: u64) {
         if let Some(id) = self.0 {
             let _ = hostcalls::record_metric(id, value);
@@ -47,6 +56,9 @@ pub(crate) struct Metrics {
     event_to_visible_ms: Stat,
     pub(crate) rejected: Stat,
     pub(crate) agent_failures: Stat,
+    records_lost: Stat,
+    record_batches_failed: Stat,
+    records_told: OutboxCounts,
     // Gauges: only the applier writes them.
     stale: Stat,
     age_ms: Stat,
@@ -75,6 +87,9 @@ impl Metrics {
             event_to_visible_ms: Stat::histogram("warmroute.event_to_visible_ms"),
             rejected: Stat::counter("warmroute.rejected"),
             agent_failures: Stat::counter("warmroute.agent_failures"),
+            records_lost: Stat::counter("warmroute.records.lost"),
+            record_batches_failed: Stat::counter("warmroute.records.batches_failed"),
+            records_told: OutboxCounts::default(),
             stale: Stat::gauge("warmroute.table_stale"),
             age_ms: Stat::gauge("warmroute.table_age_ms"),
             endpoints: Stat::gauge("warmroute.endpoints"),
@@ -133,14 +148,17 @@ impl Metrics {
     fn report_expectations(&mut self, vm: &VmState) {
         let counts = vm.expectation_counts();
         let (confirmed, unconfirmed) = self.expectations_told;
-        // A VM that took the role again counts from 0.
-        let grown = |now: u64, before: u64| {
-            i64::try_from(if now < before { now } else { now.saturating_sub(before) }).unwrap_or(0)
-        };
         let [first, second] = self.expectations;
-        first.add(grown(counts.confirmed, confirmed));
-        second.add(grown(counts.unconfirmed, unconfirmed));
+        first.add_grown(counts.confirmed, confirmed);
+        second.add_grown(counts.unconfirmed, unconfirmed);
         self.expectations_told = (counts.confirmed, counts.unconfirmed);
+    }
+
+    /// What became of this VM's records for the ledger.
+    pub(crate) fn report_records(&mut self, counts: OutboxCounts) {
+        self.records_lost.add_grown(counts.dropped, self.records_told.dropped);
+        self.record_batches_failed.add_grown(counts.failed, self.records_told.failed);
+        self.records_told = counts;
     }
 
     /// A request was sent on.

@@ -214,6 +214,7 @@ impl RootContext for Root {
             runtime.consume_orders(self.id);
             runtime.drain_orders(now_ms);
             self.send_records(runtime, &config.agent_cluster, now_ms);
+            runtime.metrics.report_records(runtime.ledger.counts());
             applier
         });
         self.set_pace(applier.unwrap_or(false));

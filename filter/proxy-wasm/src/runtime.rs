@@ -2,7 +2,6 @@
 
 use crate::host::{self, HostStore};
 use crate::metrics::Metrics;
-use crate::request_stats::RequestStats;
 use crate::stream::Shared;
 use crate::watchdog::Watchdog;
 use proxy_wasm::hostcalls;
@@ -13,6 +12,7 @@ use warmroute_core::config::PluginConfig;
 use warmroute_core::exchange::{BodyBudget, Env};
 use warmroute_core::ledger::{Outbox, Token};
 use warmroute_core::request::Scratch;
+use warmroute_core::telemetry::RequestStats;
 use warmroute_core::vm::{Message, OrderTo, SharedStore, VmState};
 use warmroute_shared_state::prefix::{ChainScope, chain_step};
 

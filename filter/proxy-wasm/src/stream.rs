@@ -13,7 +13,7 @@ use warmroute_core::exchange::{
 };
 use warmroute_core::request::LocalReply;
 use warmroute_core::response::End;
-use warmroute_core::telemetry::{Labels, Phase};
+use warmroute_core::telemetry::SetId;
 
 const ATTEMPTS: &str = "x-envoy-attempt-count";
 
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     /// Its response has begun.
     pub(crate) response_began: Cell<bool>,
     /// Labels of its metrics, once it was sent on.
-    pub(crate) labels: RefCell<Option<Labels>>,
+    pub(crate) labels: Cell<Option<SetId>>,
 }
 
 /// One stream.
@@ -56,7 +56,7 @@ impl Stream {
             exchange: RefCell::default(),
             replied: Cell::new(false),
             response_began: Cell::new(false),
-            labels: RefCell::default(),
+            labels: Cell::default(),
         };
         Self { id, config, shared: Rc::new(shared), late: None, recorded: false }
     }
@@ -99,7 +99,7 @@ impl Stream {
                     let shared = Rc::clone(&self.shared);
                     runtime::with(|runtime| runtime.turns.insert(self.id, shared));
                 }
-                turns::forward(self.id, &self.shared, &forward);
+                turns::forward(&self.shared, &forward);
                 Action::Continue
             }
             Some(Step::Reply { reply, details }) => {
@@ -170,16 +170,10 @@ impl Stream {
             let exchange = self.shared.exchange.borrow();
             let record = exchange.record();
             for (name, value) in record.fields() {
-                host::set_property(&format!("warmroute.{name}"), value.as_bytes());
+                host::set_property(name, value.as_bytes());
             }
-            let labels = self.shared.labels.take();
-            let started = labels.is_some();
-            // Neither sent on nor refused: the filter's own page.
-            if started || record.cause.is_some() {
-                let labels = labels.unwrap_or_else(|| record.labels());
-                let phase = Phase::Ended { started };
-                runtime::with(|runtime| runtime.request_stats.observe(record, &labels, phase));
-            }
+            let started = self.shared.labels.take();
+            runtime::with(|runtime| runtime.count_end(record, started));
         }
     }
 
@@ -278,11 +272,15 @@ impl HttpContext for Stream {
         if self.shared.replied.get() {
             return Action::Continue;
         }
-        let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
-        let instead =
-            self.event(|exchange, env| exchange.on_response_body(env, &slice, end_of_stream));
-        if let Some(bytes) = instead.flatten() {
-            host::set_buffer(BufferType::HttpResponseBody, size, &bytes);
+        if self.shared.exchange.borrow().reads_response() {
+            let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
+            let instead =
+                self.event(|exchange, env| exchange.on_response_body(env, &slice, end_of_stream));
+            if let Some(bytes) = instead.flatten() {
+                host::set_buffer(BufferType::HttpResponseBody, size, &bytes);
+            }
+        } else {
+            self.event(|exchange, env| exchange.on_unread_response_body(env, size));
         }
         if end_of_stream {
             self.response_end();

@@ -1,6 +1,6 @@
 //! Tells streams that it is their turn, that it will not be, or that they are to end.
 
-use crate::edits::{change_request, count_start};
+use crate::edits::change_request;
 use crate::stream::Shared;
 use crate::{host, runtime};
 use proxy_wasm::hostcalls;
@@ -13,16 +13,15 @@ use warmroute_core::flow_control::worker::Event;
 const ROUNDS: usize = 64;
 
 /// Sends a stream's request on. Its context is the one that host calls act on.
-pub(crate) fn forward(_id: u32, shared: &Shared, forward: &Forward) {
+pub(crate) fn forward(shared: &Shared, forward: &Forward) {
     let exchange = shared.exchange.borrow();
     let record = exchange.record();
-    let labels = record.labels();
-    runtime::with(|runtime| {
+    let labels = runtime::with(|runtime| {
         runtime.metrics.forwarded(record.reason);
         runtime.metrics.prompt(record.prompt_source);
-        count_start(&mut runtime.request_stats, record, &labels);
+        runtime.count_start(record)
     });
-    *shared.labels.borrow_mut() = Some(labels);
+    shared.labels.set(labels);
     change_request(forward);
 }
 
@@ -66,13 +65,13 @@ fn deliver_one(event: Event, inside: Option<u32>) {
             let step = exchange_event(&shared, context, |exchange, env| {
                 exchange.on_grant(env, ticket, waited_ms)
             });
-            carry_out(context, &shared, step, inside);
+            carry_out(&shared, step, inside);
         }
         Event::Refused { refused, .. } => {
             let step = exchange_event(&shared, context, |exchange, env| {
                 exchange.on_refused(env, &refused)
             });
-            carry_out(context, &shared, step, inside);
+            carry_out(&shared, step, inside);
         }
         Event::Evicted { .. } => {
             let began = shared.response_began.get();
@@ -99,10 +98,10 @@ fn exchange_event<T>(
     runtime::with(|runtime| runtime.event(&shared.config, context, |env| event(&mut exchange, env)))
 }
 
-fn carry_out(context: u32, shared: &Shared, step: Option<Step>, inside: bool) {
+fn carry_out(shared: &Shared, step: Option<Step>, inside: bool) {
     match step {
         Some(Step::Forward(step)) => {
-            forward(context, shared, &step);
+            forward(shared, &step);
             if !inside {
                 let _ = hostcalls::resume_http_request();
             }

@@ -8,16 +8,14 @@ use crate::flow_control::protocol::{DropReason, Refused, Request};
 use crate::flow_control::worker::{Admission, Ticket, TimeToLive};
 use crate::identity::{Claims, Effects, Unknown};
 use crate::quota::{Budget, Demand, refusal_reply};
-use crate::request::{LocalReply, PathClass, RequestFacts, visit_prompt};
+use crate::replica::DEFAULT_BYTES_PER_TOKEN;
+use crate::request::{InputLength, LocalReply, PathClass, RequestFacts};
 use crate::routing::{Control, DEFAULT_FAIRNESS_ID};
 use crate::scheduling::chance;
 use crate::vm::{Ask, VmState, pool_key};
 use std::rc::Rc;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::tenants::{Accounting, Tenant};
-
-/// Bytes of text that a token stands for, where no endpoint has said better.
-const BYTES_PER_TOKEN: f64 = 4.0;
 
 /// What a request takes, and of whom.
 #[derive(Debug, Default)]
@@ -80,17 +78,6 @@ pub(super) fn apply_tenant(tenant: &Tenant, head: &mut RequestHead, plan: &mut P
     Effects::control(tenant, &mut plan.control);
 }
 
-/// Bytes of all its prompts' text.
-fn prompt_bytes(facts: &RequestFacts) -> u64 {
-    let mut bytes = 0u64;
-    for index in 0..facts.prompt_count() {
-        visit_prompt(facts, index, usize::MAX, &mut |piece: &[u8]| {
-            bytes = bytes.saturating_add(piece.len() as u64);
-        });
-    }
-    bytes
-}
-
 /// Bytes a token stands for in this pool, by what its endpoints learned.
 fn bytes_per_token(vm: &VmState) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
@@ -98,12 +85,13 @@ fn bytes_per_token(vm: &VmState) -> f64 {
         sum += f64::from(endpoint.bytes_per_token);
         count += 1.0;
     }
-    if count > 0.0 { sum / count } else { BYTES_PER_TOKEN }
+    if count > 0.0 { sum / count } else { f64::from(DEFAULT_BYTES_PER_TOKEN) }
 }
 
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn estimate(vm: &VmState, facts: &RequestFacts) -> u64 {
-    (prompt_bytes(facts) as f64 / bytes_per_token(vm)).ceil() as u64
+    let InputLength { bytes, token_ids } = InputLength::of(facts);
+    token_ids.saturating_add((bytes as f64 / bytes_per_token(vm)).ceil() as u64)
 }
 
 fn demand(facts: Option<&RequestFacts>, input_tokens: u64) -> Demand {

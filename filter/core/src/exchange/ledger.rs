@@ -2,17 +2,17 @@
 
 use super::{Cause, Env, Exchange};
 use crate::response::{Outcome, Truncation};
-use crate::routing::DEFAULT_FAIRNESS_ID;
 use warmroute_shared_state::usage_record::{EndCause, UsageRecord};
 
 impl Exchange {
-    /// Once, at the very end. What never was a request of the API (a page of the filter's own) leaves no record.
+    /// Once, at the very end.
     pub(super) fn write_to_ledger(&mut self, env: &mut Env<'_>) {
         // Anybody can be nobody, as often as they like: that fills no ledger.
-        if self.started_ms == 0 || self.unknown || !env.config.usage_records {
+        if self.in_ledger || self.unknown || !env.config.usage_records {
             return;
         }
         let record = &self.record;
+        let labels = record.labels();
         let charged = self.charged.unwrap_or_default();
         let refused = matches!(record.cause, Some(Cause::Rejected(_)));
         let usage_record = UsageRecord {
@@ -20,9 +20,9 @@ impl Exchange {
             at_ms: self.started_ms,
             request_id: self.head.headers.get("x-request-id").unwrap_or_default().to_owned(),
             tenant: self.account.tenant.clone(),
-            fairness_id: record.fairness_id.clone().unwrap_or_else(|| DEFAULT_FAIRNESS_ID.into()),
-            model: record.model.clone().unwrap_or_default(),
-            target_model: record.labels().target_model,
+            fairness_id: labels.fairness_id.into_owned(),
+            model: labels.model.into_owned(),
+            target_model: labels.target_model.into_owned(),
             pool: record.pool.clone().unwrap_or_default(),
             endpoint: record.endpoint.clone().unwrap_or_default(),
             attempts: record.attempts,
@@ -46,7 +46,7 @@ impl Exchange {
             response_bytes: record.response_bytes,
         };
         env.ledger.push(&usage_record, env.now_ms);
-        self.started_ms = 0;
+        self.in_ledger = true;
     }
 }
 

@@ -95,6 +95,8 @@ pub struct Exchange {
     phase: Phase,
     head: RequestHead,
     started_ms: u64,
+    /// Its record was written.
+    in_ledger: bool,
     /// Bytes taken from the budget.
     held: usize,
     /// The body was read, so the answer is of a form that is read too.
@@ -127,6 +129,10 @@ impl Exchange {
     /// The exchange is over, however. Releases whatever is still charged. `client_gone`: the client left, as far
     /// as the host knows.
     pub fn on_done(&mut self, env: &mut Env<'_>, client_gone: bool) {
+        // Never asked about: a page of the filter's own.
+        if matches!(self.phase, Phase::Head) {
+            return;
+        }
         self.give_back(env);
         self.client_gone = client_gone;
         self.leave_queue(env);

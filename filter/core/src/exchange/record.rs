@@ -5,9 +5,12 @@ use crate::response::{Outcome, ResponseReport, Usage};
 use crate::routing::DEFAULT_FAIRNESS_ID;
 use crate::telemetry::Labels;
 use crate::vm::{Routed, VmState};
+use std::borrow::Cow;
+use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::scheduler::{Handler, Scheduler};
 use warmroute_shared_state::usage_record::FlowOutcome;
+use warmroute_shared_state::usage_record::batch::MAX_TEXT_BYTES;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +94,8 @@ pub struct Record {
     pub response_bytes: u64,
     /// `ip:port` of the endpoint that is charged.
     pub endpoint: Option<String>,
+    /// Its identity.
+    pub endpoint_id: Option<EndpointId>,
     /// `namespace/name` of it.
     pub endpoint_name: Option<String>,
     /// Why it was picked.
@@ -111,9 +116,13 @@ pub struct Record {
 
 impl Record {
     pub(super) fn planned(&mut self, plan: &Plan, policy: &Policy) {
-        let named = |name: &String| (!name.is_empty()).then(|| name.clone());
+        // A client may send megabytes as a name: nothing that outlives the pick needs more than the ledger keeps.
+        let named = |name: &str| {
+            let kept = name.get(..name.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
+            (!kept.is_empty()).then(|| kept.to_owned())
+        };
         self.model = named(&plan.model);
-        self.target_model = named(&plan.target).filter(|target| *target != plan.model);
+        self.target_model = named(&plan.target).filter(|_| plan.target != plan.model);
         self.pool = plan.pool.and_then(|pool| policy.pools.get(pool)).map(|pool| pool.name.clone());
         self.fairness_id.clone_from(&plan.control.fairness_id);
         self.priority = plan.priority;
@@ -149,6 +158,7 @@ impl Record {
     fn charged(&mut self, vm: &VmState, routed: &Routed) {
         let endpoint = vm.follower().replica.roster.get(routed.endpoint());
         self.endpoint = endpoint.map(|endpoint| endpoint.record.address.clone());
+        self.endpoint_id = endpoint.map(|endpoint| endpoint.record.id);
         self.endpoint_name = endpoint.map(|endpoint| endpoint.record.name.clone());
         self.matched_tokens = Some(routed.belief.tokens);
         self.matched_kind = Some(routed.belief.kind.as_str());
@@ -161,41 +171,42 @@ impl Record {
 
     /// The labels of its metrics, before they are bounded.
     #[must_use]
-    pub fn labels(&self) -> Labels {
-        let model = self.model.clone().unwrap_or_default();
+    pub fn labels(&self) -> Labels<'_> {
+        let model = self.model.as_deref().unwrap_or_default();
         Labels {
-            target_model: self.target_model.clone().unwrap_or_else(|| model.clone()),
-            model,
-            fairness_id: self.fairness_id.clone().unwrap_or_else(|| DEFAULT_FAIRNESS_ID.into()),
+            model: model.into(),
+            target_model: self.target_model.as_deref().unwrap_or(model).into(),
+            fairness_id: self.fairness_id.as_deref().unwrap_or(DEFAULT_FAIRNESS_ID).into(),
             priority: self.priority,
         }
     }
 
-    /// Names and values of the fields that are known.
-    pub fn fields(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let number = |value: Option<u64>| value.map(|v| v.to_string());
+    /// Properties of the stream, and the values of those that are known.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+        let word = |value: Option<&'static str>| value.map(Cow::Borrowed);
+        let number = |value: Option<u64>| value.map(|v| Cow::Owned(v.to_string()));
         [
-            ("model", self.model.clone()),
-            ("target_model", self.target_model.clone()),
-            ("pool", self.pool.clone()),
-            ("tenant", self.tenant.clone()),
-            ("fairness_id", self.fairness_id.clone()),
-            ("queue_ms", self.flow_outcome.map(|_| self.queue_ms.to_string())),
-            ("reserved_tokens", number(self.reserved_tokens)),
-            ("charged_tokens", number(self.charged_tokens)),
-            ("dropped", self.dropped.map(str::to_owned)),
-            ("priority", (self.priority != 0).then(|| self.priority.to_string())),
-            ("endpoint", self.endpoint.clone()),
-            ("stages", self.stages.as_ref().map(|stages| stages.decision.to_owned())),
-            ("reason", self.reason.map(str::to_owned)),
-            ("matched_tokens", number(self.matched_tokens)),
-            ("prompt_source", self.prompt_source.map(str::to_owned)),
-            ("matched_kind", self.matched_kind.map(str::to_owned)),
-            ("ttft_ms", number(self.ttft_ms)),
-            ("prompt_tokens", number(self.usage.prompt_tokens)),
-            ("cached_tokens", number(self.usage.cached_tokens)),
-            ("completion_tokens", number(self.usage.completion_tokens)),
-            ("cause", self.cause.map(|cause| cause.name().to_owned())),
+            ("warmroute.model", self.model.as_deref().map(Cow::Borrowed)),
+            ("warmroute.target_model", self.target_model.as_deref().map(Cow::Borrowed)),
+            ("warmroute.pool", self.pool.as_deref().map(Cow::Borrowed)),
+            ("warmroute.tenant", self.tenant.as_deref().map(Cow::Borrowed)),
+            ("warmroute.fairness_id", self.fairness_id.as_deref().map(Cow::Borrowed)),
+            ("warmroute.queue_ms", number(self.flow_outcome.map(|_| self.queue_ms))),
+            ("warmroute.reserved_tokens", number(self.reserved_tokens)),
+            ("warmroute.charged_tokens", number(self.charged_tokens)),
+            ("warmroute.dropped", word(self.dropped)),
+            ("warmroute.priority", (self.priority != 0).then(|| self.priority.to_string().into())),
+            ("warmroute.endpoint", self.endpoint.as_deref().map(Cow::Borrowed)),
+            ("warmroute.stages", word(self.stages.as_ref().map(|stages| stages.decision))),
+            ("warmroute.reason", word(self.reason)),
+            ("warmroute.matched_tokens", number(self.matched_tokens)),
+            ("warmroute.prompt_source", word(self.prompt_source)),
+            ("warmroute.matched_kind", word(self.matched_kind)),
+            ("warmroute.ttft_ms", number(self.ttft_ms)),
+            ("warmroute.prompt_tokens", number(self.usage.prompt_tokens)),
+            ("warmroute.cached_tokens", number(self.usage.cached_tokens)),
+            ("warmroute.completion_tokens", number(self.usage.completion_tokens)),
+            ("warmroute.cause", word(self.cause.map(Cause::name))),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))

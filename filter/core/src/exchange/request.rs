@@ -276,7 +276,7 @@ impl Exchange {
         let ask = Ask {
             pool,
             scheduler,
-            subset: plan.control.subset.as_deref(),
+            subset: plan.control.subset.as_ref(),
             only_if_cached: only_if_cached && facts.is_some(),
             target_model: &plan.target,
             multimodal: facts.is_some_and(RequestFacts::is_multimodal),

@@ -1,6 +1,7 @@
 //! The request's headers, as far as the first decision needs them.
 
 use super::Headers;
+use crate::content_encoding;
 use crate::request::PathClass;
 use crate::request::parsers::{NoParser, ParserSet};
 
@@ -53,9 +54,7 @@ impl RequestHead {
     /// An encoding of the body that is not read here.
     #[must_use]
     pub fn foreign_encoding(&self) -> Option<&[u8]> {
-        let encoding = self.headers.bytes("content-encoding")?.trim_ascii();
-        let plain = encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity");
-        (!plain).then_some(encoding)
+        content_encoding::foreign(self.headers.bytes("content-encoding"))
     }
 
     /// `prefer: if-available` (RFC 7240): only if an endpoint holds some of the prompt.
@@ -83,12 +82,6 @@ mod tests {
             assert_eq!(of("POST"), Ok(PathClass::Chat));
             assert_eq!(of("GET"), Ok(PathClass::Other));
             assert_eq!(class(&[]), Ok(PathClass::Other));
-        }
-
-        fn an_encoding_is_foreign_unless_it_says_nothing() {
-            for (value, foreign) in [("gzip", true), (" br ", true), ("gzip, br", true), ("identity", false), ("", false), ("Identity", false)] {
-                assert_eq!(head(&[("content-encoding", value)]).foreign_encoding().is_some(), foreign, "{value}");
-            }
         }
 
         fn a_length_that_is_no_number_is_none() {

@@ -2,10 +2,12 @@
 
 use super::admission::refusal_of;
 use super::{Cause, Env, Exchange};
+use crate::content_encoding;
 use crate::flow_control::protocol::{DropReason, Refused};
 use crate::quota::rate_limit_headers;
 use crate::request::LocalReply;
 use crate::response::model_name::ModelRestorer;
+use crate::response::reader::is_event_stream;
 use crate::response::usage_shape::UsageShaper;
 use crate::response::{End, ResponseReader};
 
@@ -68,11 +70,6 @@ fn pass<T>(
     Some(all)
 }
 
-fn is_event_stream(content_type: &[u8]) -> bool {
-    let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
-    kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
-}
-
 impl Exchange {
     /// The response's headers are there. Only if Envoy tried more than once, `served_by` is asked for the address
     /// that answered.
@@ -122,14 +119,13 @@ impl Exchange {
         let levels = env.vm.budget_levels(&self.account.budget.asks);
         let limits = rate_limit_headers(&levels).into_iter();
         edit.set_headers.extend(limits.map(|(name, value)| (name.to_owned(), value)));
-        let plain =
-            head.content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
+        let plain = content_encoding::foreign(head.content_encoding).is_none();
         if let Some((target, model)) = self.renamed.take().filter(|_| plain && !head.end_of_stream)
         {
             self.restorer = ModelRestorer::new(&target, &model);
             edit.changes_length = self.restorer.is_some();
         }
-        let streams = head.content_type.is_some_and(is_event_stream);
+        let streams = is_event_stream(head.content_type);
         self.record.streamed = streams;
         if let Some(asked) = self.hides.take().filter(|_| plain && streams && !head.end_of_stream) {
             self.shaper = Some(UsageShaper::new(asked));
@@ -182,18 +178,41 @@ impl Exchange {
         Ending::Reply { reply, details }
     }
 
+    /// Whether the bytes of the response's body are of interest, or only how many there are.
+    #[must_use]
+    pub fn reads_response(&self) -> bool {
+        self.restorer.is_some()
+            || self.shaper.is_some()
+            || self.reader.as_ref().is_some_and(ResponseReader::reads)
+    }
+
+    /// So many more bytes of a response that is not read; in place of [`on_response_body`](Self::on_response_body).
+    pub fn on_unread_response_body(&mut self, env: &mut Env<'_>, size: usize) {
+        self.count_response(size);
+        if size > 0 && self.reader.is_some() {
+            self.computed(env);
+        }
+    }
+
     fn read_response(&mut self, env: &mut Env<'_>, slice: &[u8]) {
-        self.record.response_bytes = self.record.response_bytes.saturating_add(slice.len() as u64);
+        self.count_response(slice.len());
         let Some(reader) = &mut self.reader else { return };
         if slice.is_empty() {
             return;
         }
         let streams = reader.is_stream();
         // Comments (`: keep-alive`) come while the request still waits in the engine's queue.
-        let computed = reader.feed(slice).first_token || !streams;
-        if !computed {
-            return;
+        if reader.feed(slice).first_token || !streams {
+            self.computed(env);
         }
+    }
+
+    fn count_response(&mut self, size: usize) {
+        self.record.response_bytes = self.record.response_bytes.saturating_add(size as u64);
+    }
+
+    /// The prompt is computed.
+    fn computed(&mut self, env: &mut Env<'_>) {
         if let Some(routed) = &mut self.routed {
             env.outbox.extend(env.vm.answered(env.store, routed, env.now_ms));
         }

@@ -217,6 +217,37 @@ crate::tests! {
         assert_eq!(exchange.record().target_model.as_deref(), Some("lora-v1"));
     }
 
+    fn an_answer_is_renamed_unless_it_is_compressed() {
+        for (encoding, renamed) in [(None, true), (Some(""), true), (Some(" Identity "), true), (Some("gzip"), false)] {
+            let mut host = host();
+            let asked = [("x-canary", "true"), ("x-llm-d-model-name-rewrite", "other")];
+            let (mut exchange, step) = send(&mut host, &asked, &chat("m", "x"));
+            forward(step);
+            let head = ResponseHead {
+                status: 200,
+                content_type: Some(b"application/json"),
+                content_encoding: encoding.map(str::as_bytes),
+                from_engine: true,
+                attempts: 1,
+                end_of_stream: false,
+            };
+            let edit = host.with(|env| exchange.on_response_headers(env, &head, || None));
+            assert_eq!(edit.changes_length, renamed, "{encoding:?}");
+        }
+    }
+
+    fn a_long_name_of_a_model_is_cut_in_the_record_alone() {
+        let mut host = host();
+        let (name, other) = ("é".repeat(1000), "ö".repeat(1000));
+        let asked = [("x-canary", "true"), ("x-llm-d-model-name-rewrite", &*other)];
+        let body = chat(&name, "x");
+        let (exchange, step) = send(&mut host, &asked, &body);
+        let renamed = spliced(&body, &mut forward(step).splices).unwrap();
+        assert_eq!(renamed, chat(&other, "x"));
+        assert_eq!(exchange.record().model, Some("é".repeat(128)));
+        assert_eq!(exchange.record().target_model, Some("ö".repeat(128)));
+    }
+
     fn trusted_control_headers_give_priority_subset_and_name() {
         let mut host = host();
         let (exchange, _) = send(&mut host, &[("x-canary", "true"), ("x-llm-d-inference-objective", "high")], &chat("m", "x"));

@@ -74,6 +74,24 @@ crate::tests! {
         assert!(!host.ledger.is_empty());
     }
 
+    fn reserved_are_token_ids_as_they_are_and_answers_as_the_engine_reads_them() {
+        let policy = Policy { tenants: vec![tenant()], ..Policy::default() };
+        for (path, body, reserved) in [
+            ("/v1/completions", r#"{"model":"m","prompt":[1,2,3],"max_tokens":10}"#, 3 + 10),
+            ("/v1/completions", r#"{"model":"m","prompt":[[1,2],[3]],"max_tokens":"10"}"#, 3 + 2 * 10),
+            ("/v1/completions", r#"{"model":"m","prompt":"12345678","max_tokens":"10","n":" 4.0 "}"#, 2 + 4 * 10),
+        ] {
+            let mut host = host(&policy.to_json());
+            let mut exchange = Exchange::default();
+            let head = head_with(path, &[("authorization", "Bearer key-a")]);
+            host.with(|env| exchange.on_request_headers(env, head));
+            host.with(|env| exchange.on_request_body(env, body.as_bytes()));
+            host.with(|env| exchange.on_request_end(env));
+            assert_eq!(exchange.account.budget.reserved, reserved, "{body}");
+            host.with(|env| exchange.on_done(env, true));
+        }
+    }
+
     fn a_policy_that_cannot_be_read_lets_nobody_in() {
         let mut host = host(b"{\"pools\": 3}");
         let (_, step) = ask(&mut host, &[]);

@@ -35,6 +35,26 @@ impl Number {
         }
         Some(value)
     }
+
+    /// The least whole number that is no less, if it is not below 0; `u64::MAX` if it is too large or too long to be
+    /// told. Who reads it as a floating point number may take it for that whole number.
+    #[must_use]
+    pub fn ceil(&self) -> Option<u64> {
+        if self.negative {
+            return self.as_u64();
+        }
+        let Some(mut value) = self.digits else { return Some(u64::MAX) };
+        let mut scale = self.scale;
+        while scale < 0 && value > 1 {
+            value = value.div_ceil(10);
+            scale = scale.saturating_add(1);
+        }
+        while scale > 0 && value > 0 && value < u64::MAX {
+            value = value.saturating_mul(10);
+            scale = scale.saturating_sub(1);
+        }
+        Some(value)
+    }
 }
 
 /// Where in the grammar of a number we are.

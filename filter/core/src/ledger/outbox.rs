@@ -126,14 +126,6 @@ impl Outbox {
         self.send(now_ms)
     }
 
-    /// The same without waiting for more records: for a VM that is told to end.
-    pub fn last_batch(&mut self, now_ms: u64) -> Option<(Token, Vec<u8>)> {
-        if self.under_way.is_some() || self.waiting.is_empty() || !self.backoff.may_try(now_ms) {
-            return None;
-        }
-        self.send(now_ms)
-    }
-
     /// The agent answered 200 with the batch's number: its records are stored. What a batch that is not
     /// under way any more is told is ignored.
     pub fn acknowledged(&mut self, token: Token) {

@@ -169,14 +169,6 @@ crate::tests! {
         assert_eq!(counts.waiting as u64 + counts.dropped, 8192);
     }
 
-    fn a_vm_that_ends_does_not_wait_for_more() {
-        let mut outbox = Outbox::new(1);
-        assert!(outbox.last_batch(0).is_none());
-        push(&mut outbox, 1, 0);
-        assert_eq!(sent(outbox.last_batch(0)).1, [1]);
-        assert!(outbox.last_batch(0).is_none(), "it is under way");
-    }
-
     fn a_clock_that_is_set_back_does_not_hold_records() {
         let mut outbox = Outbox::new(1);
         push(&mut outbox, 1, 5000);

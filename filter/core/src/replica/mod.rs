@@ -8,6 +8,7 @@ mod roster;
 
 pub use models::{Model, Models, Rendering, record_ops, revision};
 pub use policy::{PolicySlot, policy_ops, policy_revision};
+pub(crate) use roster::DEFAULT_BYTES_PER_TOKEN;
 pub use roster::{EndpointState, Roster};
 
 use crate::prefix_table::{ColumnMask, PrefixMatch, PrefixTable};

@@ -3,12 +3,13 @@
 use crate::prefix_table::{ColumnMask, MAX_COLUMNS};
 use hashbrown::HashMap;
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
+use warmroute_shared_state::policy::routing::Pool;
 use warmroute_shared_state::signals::Signals;
 use warmroute_shared_state::stream::Position;
 use warmroute_shared_state::table_op::{Column, Columns, TableOp};
 
 /// Bytes of prompt a token stands for until usage says better.
-pub(super) const DEFAULT_BYTES_PER_TOKEN: f32 = 4.0;
+pub(crate) const DEFAULT_BYTES_PER_TOKEN: f32 = 4.0;
 
 /// Scrapes can be out of order by less than this; what is further back was taken after Envoy's clock was set back.
 const OUT_OF_ORDER_MS: u64 = 10_000;
@@ -43,6 +44,12 @@ impl EndpointState {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.record.availability == Availability::Ready
+    }
+
+    /// Is it in the pool? Without pools all are in the only one.
+    #[must_use]
+    pub fn is_in(&self, pool: Option<&Pool>) -> bool {
+        pool.is_none_or(|pool| self.record.pools.contains(&pool.name))
     }
 }
 

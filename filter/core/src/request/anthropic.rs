@@ -7,8 +7,8 @@ use super::facts::{Content, Message, Part, RequestFacts, TextSpan};
 use warmroute_chat_template as template;
 use warmroute_chat_template::{ChatRequest, RenderError, Template, ToolCall, ToolCalls, Tools};
 
-/// Claude Code's first line of a system prompt, new with every request: the engine drops the whole block.
-const BILLING_HEADER: &str = "x-anthropic-billing-header";
+/// How Claude Code's first line of a system prompt begins, new with every request: the engine drops the whole block.
+pub(super) const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
 /// Strings that are put together from several of the body's. A chat borrows them, so they are made first.
 #[derive(Default)]

@@ -13,6 +13,7 @@
 //! - an image, video or audio: zeros up to a multiple of four, then the low half of the XXH64 of its content,
 //!   four bytes little-endian, as often as it is guessed to have tokens.
 
+use super::anthropic::BILLING_HEADER;
 use super::facts::{Content, MediaKind, Part, Prompt, RequestFacts};
 use super::path::PathClass;
 use super::tools;
@@ -22,9 +23,8 @@ use xxhash_rust::xxh64::Xxh64;
 const IMAGE_TOKENS: usize = 225;
 /// Tokens guessed for a video: 20 frames (10 s at 2 a second) of [`IMAGE_TOKENS`].
 const VIDEO_TOKENS: usize = 20 * IMAGE_TOKENS;
-
-/// How Claude Code's first line of a system prompt begins.
-const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";
+/// Bytes of a token id.
+const TOKEN_ID_BYTES: u64 = 4;
 
 /// Calls `visit` with the pieces of the stream of prompt `index` (0 for a chat; see
 /// [`RequestFacts::prompt_count`]), `limit` bytes in all at most.
@@ -37,6 +37,43 @@ pub fn visit_prompt(
     limit: usize,
     visit: &mut impl FnMut(&[u8]),
 ) {
+    walk(facts, index, limit, &mut |piece| match piece {
+        Piece::Bytes(bytes) => visit(bytes),
+        Piece::Media(media) => media.visit(visit),
+    });
+}
+
+/// How long the prompts of a request are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InputLength {
+    /// Bytes of what stands for text and media.
+    pub bytes: u64,
+    /// Token ids of prompts that are given as such: their number is exact.
+    pub token_ids: u64,
+}
+
+impl InputLength {
+    /// Of all its prompts. Nothing is hashed and nothing repeated for it, so the work is that of reading the body.
+    #[must_use]
+    pub fn of(facts: &RequestFacts) -> Self {
+        let mut length = Self::default();
+        for index in 0..facts.prompt_count() {
+            let mut bytes = 0u64;
+            walk(facts, index, usize::MAX, &mut |piece| {
+                bytes = bytes.saturating_add(piece.len() as u64);
+            });
+            match facts.prompts().get(index) {
+                Some(Prompt::Tokens(_)) => {
+                    length.token_ids = length.token_ids.saturating_add(bytes / TOKEN_ID_BYTES);
+                }
+                _ => length.bytes = length.bytes.saturating_add(bytes),
+            }
+        }
+        length
+    }
+}
+
+fn walk(facts: &RequestFacts, index: usize, limit: usize, visit: &mut impl FnMut(Piece<'_>)) {
     let mut stream = Stream { sent: 0, limit, visit };
     match facts.path {
         PathClass::Chat | PathClass::Messages | PathClass::CountTokens => chat(facts, &mut stream),
@@ -53,7 +90,50 @@ pub fn visit_prompt(
     }
 }
 
-fn items<V: FnMut(&[u8])>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
+/// A piece of a stream.
+enum Piece<'a> {
+    Bytes(&'a [u8]),
+    Media(Media<'a>),
+}
+
+impl Piece<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Media(media) => media.bytes,
+        }
+    }
+}
+
+/// An image, video or audio, not yet hashed.
+struct Media<'a> {
+    content: &'a [u8],
+    format: &'a [u8],
+    /// How many bytes stand for it.
+    bytes: usize,
+}
+
+impl Media<'_> {
+    fn visit(&self, visit: &mut impl FnMut(&[u8])) {
+        let mut hash = Xxh64::new(0);
+        hash.update(self.content);
+        hash.update(self.format);
+        // The low half is what is kept.
+        let [a, b, c, d, ..] = hash.digest().to_le_bytes();
+        let mut block = [0; 256];
+        for slot in block.chunks_exact_mut(4) {
+            slot.copy_from_slice(&[a, b, c, d]);
+        }
+        let mut bytes = self.bytes;
+        while bytes > 0 {
+            let piece = block.get(..bytes).unwrap_or(&block);
+            visit(piece);
+            bytes = bytes.saturating_sub(piece.len());
+        }
+    }
+}
+
+fn items<V: FnMut(Piece<'_>)>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
     stream.system(facts);
     if let Some(captured) = facts.tools {
         stream.send(&tools::canonical(facts.raw(captured)));
@@ -66,7 +146,7 @@ fn items<V: FnMut(&[u8])>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
     }
 }
 
-fn chat<V: FnMut(&[u8])>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
+fn chat<V: FnMut(Piece<'_>)>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
     if let Some(captured) = facts.tools {
         stream.send(&tools::canonical(facts.raw(captured)));
     }
@@ -94,17 +174,24 @@ struct Stream<'a, V> {
     visit: &'a mut V,
 }
 
-impl<V: FnMut(&[u8])> Stream<'_, V> {
+impl<V: FnMut(Piece<'_>)> Stream<'_, V> {
     fn is_full(&self) -> bool {
         self.sent >= self.limit
     }
 
-    fn send(&mut self, piece: &[u8]) {
-        let room = self.limit.saturating_sub(self.sent);
-        let piece = piece.get(..room).unwrap_or(piece);
-        if !piece.is_empty() {
+    fn room(&self) -> usize {
+        self.limit.saturating_sub(self.sent)
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.give(Piece::Bytes(bytes.get(..self.room()).unwrap_or(bytes)));
+    }
+
+    fn give(&mut self, piece: Piece<'_>) {
+        let bytes = piece.len();
+        if bytes > 0 {
             (self.visit)(piece);
-            self.sent = self.sent.saturating_add(piece.len());
+            self.sent = self.sent.saturating_add(bytes);
         }
     }
 
@@ -115,7 +202,7 @@ impl<V: FnMut(&[u8])> Stream<'_, V> {
         }
         for part in facts.parts(facts.system) {
             if let Part::Text(text) = *part
-                && !facts.bytes(text).starts_with(BILLING_HEADER)
+                && !facts.bytes(text).starts_with(BILLING_HEADER.as_bytes())
             {
                 self.send(facts.bytes(text));
             }
@@ -165,14 +252,6 @@ impl<V: FnMut(&[u8])> Stream<'_, V> {
     }
 
     fn media(&mut self, kind: MediaKind, content: &[u8], format: &[u8]) {
-        if self.is_full() {
-            return;
-        }
-        let mut hash = Xxh64::new(0);
-        hash.update(content);
-        hash.update(format);
-        // The low half is what is kept.
-        let [a, b, c, d, ..] = hash.digest().to_le_bytes();
         let tokens = match kind {
             MediaKind::Image => IMAGE_TOKENS,
             MediaKind::Video => VIDEO_TOKENS,
@@ -180,15 +259,27 @@ impl<V: FnMut(&[u8])> Stream<'_, V> {
         };
         let padding = self.sent.wrapping_neg() % 4;
         self.send([0; 3].get(..padding).unwrap_or_default());
-        let mut block = [0; 256];
-        for slot in block.chunks_exact_mut(4) {
-            slot.copy_from_slice(&[a, b, c, d]);
-        }
-        let mut bytes = tokens.saturating_mul(4);
-        while bytes > 0 && !self.is_full() {
-            let piece = block.get(..bytes).unwrap_or(&block);
-            self.send(piece);
-            bytes = bytes.saturating_sub(piece.len());
+        let bytes = tokens.saturating_mul(4).min(self.room());
+        self.give(Piece::Media(Media { content, format, bytes }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::scan_slices;
+    use super::*;
+
+    crate::tests! {
+        fn media_are_one_piece_each_until_they_are_visited() {
+            let video = r#"{"type":"video_url","video_url":{"url":"v"}}"#;
+            let parts = vec![video; 1000].join(",");
+            let body = format!(r#"{{"model":"m","messages":[{{"content":["odd",{parts}]}}]}}"#);
+            let facts = scan_slices(PathClass::Chat, [body.as_bytes()]).unwrap();
+            let mut pieces = 0;
+            walk(&facts, 0, usize::MAX, &mut |_| pieces += 1);
+            assert_eq!(pieces, 1002, "the text, the bytes up to a multiple of four, the videos");
+            let bytes = 4 + 1000 * 4 * VIDEO_TOKENS as u64;
+            assert_eq!(InputLength::of(&facts), InputLength { bytes, token_ids: 0 });
         }
     }
 }

@@ -1,14 +1,12 @@
 //! What every turn of a conversation has in common.
 
+use super::anthropic::BILLING_HEADER;
 use super::facts::{Content, MediaKind, Message, Part, Prompt, RequestFacts};
 use super::path::PathClass;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of a prompt that stand for its beginning, where there are no messages.
 const PROMPT_BYTES: usize = 256;
-
-/// How Claude Code's first line of a system prompt begins, new with every request.
-const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";
 
 /// Never in UTF-8: ends a text, and starts a media's kind.
 const END: u8 = 0xff;
@@ -70,7 +68,7 @@ impl RequestFacts {
     fn hash_parts(&self, parts: &[Part], hash: &mut Xxh3) {
         for part in parts {
             match *part {
-                Part::Text(text) if self.bytes(text).starts_with(BILLING_HEADER) => {}
+                Part::Text(text) if self.bytes(text).starts_with(BILLING_HEADER.as_bytes()) => {}
                 Part::Text(text) => hash.update(self.bytes(text)),
                 Part::Media { kind, content, .. } => {
                     let kind = match kind {

@@ -41,3 +41,11 @@ pub(super) struct Draft {
     pub(super) messages: MessagesDraft,
     pub(super) prompt: PromptDraft,
 }
+
+impl Draft {
+    /// Forgets what stood in `sampling_params`: they come anew.
+    pub(super) fn reset_sampling(&mut self) {
+        self.max_tokens = None;
+        self.choices = None;
+    }
+}

@@ -201,9 +201,10 @@ pub struct RequestFacts {
     pub stream: bool,
     /// The client's limit: for chat the first valid of `max_completion_tokens` and `max_tokens`, for completions and
     /// Anthropic's messages `max_tokens`, for responses `max_output_tokens`, of `sampling_params` vLLM's `max_tokens`
-    /// and SGLang's `max_new_tokens`. Valid is a whole number from 0.
+    /// and SGLang's `max_new_tokens`. Valid is what the engine may read as a whole number from 0, so a string of digits
+    /// too.
     pub max_output_tokens: Option<u64>,
-    /// `n`, if it is a whole number.
+    /// `n` (of the generate APIs in `sampling_params`), if it is valid in the same sense.
     pub choices: Option<u64>,
     /// `stream_options`, if sent (even as null).
     pub stream_options: Option<StreamOptions>,

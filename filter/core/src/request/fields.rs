@@ -198,6 +198,7 @@ impl Slot {
             Frame::SamplingParams => match (name, path) {
                 (b"max_tokens", PathClass::Generate)
                 | (b"max_new_tokens", PathClass::SglangGenerate) => Self::MaxTokens,
+                (b"n", _) => Self::Choices,
                 _ => Self::Unread,
             },
             Frame::Part => match name {
@@ -339,6 +340,9 @@ impl Slot {
             self,
             Self::Model
                 | Self::Stream
+                | Self::MaxTokens
+                | Self::MaxCompletionTokens
+                | Self::Choices
                 | Self::CacheSalt
                 | Self::ChatTemplate
                 | Self::ReasoningEffort

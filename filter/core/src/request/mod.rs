@@ -37,7 +37,7 @@ mod tests;
 mod tools;
 mod value;
 
-pub use approximate::visit_prompt;
+pub use approximate::{InputLength, visit_prompt};
 pub use error::RequestError;
 pub use facts::{
     ByteSpan, Captured, Content, Field, MediaKind, Message, Part, Prompt, RequestFacts,

@@ -89,7 +89,7 @@ impl PromptDraft {
 
     /// An item of an array of token ids.
     pub(super) fn token_id(&mut self, value: Value, scratch: &mut Scratch) {
-        match value.count().and_then(|id| u32::try_from(id).ok()) {
+        match value.whole().and_then(|id| u32::try_from(id).ok()) {
             Some(id) => scratch.text.extend_from_slice(&id.to_le_bytes()),
             None => self.given = Given::Bad,
         }

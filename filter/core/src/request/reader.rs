@@ -59,9 +59,9 @@ impl Reader {
                 draft.model = value.text().map(|value| Field { value, span });
             }
             Slot::Stream => draft.stream = value.means_true(&scratch.text),
-            Slot::MaxTokens => draft.max_tokens = value.count(),
-            Slot::MaxCompletionTokens => draft.max_completion_tokens = value.count(),
-            Slot::Choices => draft.choices = value.count(),
+            Slot::MaxTokens => draft.max_tokens = value.count(&scratch.text),
+            Slot::MaxCompletionTokens => draft.max_completion_tokens = value.count(&scratch.text),
+            Slot::Choices => draft.choices = value.count(&scratch.text),
             Slot::StreamOptions => {
                 let is_null = value == Value::Null;
                 draft.stream_options =
@@ -101,7 +101,7 @@ impl Reader {
             Slot::PromptItem => draft.prompt.item(value, scratch),
             Slot::TokenId => draft.prompt.token_id(value, scratch),
             Slot::Tokens => draft.prompt.value(value, scratch),
-            Slot::SamplingParams => draft.max_tokens = None,
+            Slot::SamplingParams => draft.reset_sampling(),
             Slot::Features => draft.has_features = value != Value::Null,
             Slot::Items => {
                 draft.input = value.text().map_or(Content::None, Content::Text);
@@ -207,7 +207,7 @@ impl Reader {
                 Frame::Tokens
             }
             (Slot::SamplingParams, Container::Object) => {
-                draft.max_tokens = None;
+                draft.reset_sampling();
                 Frame::SamplingParams
             }
             (Slot::PromptItem, Container::Array) if draft.prompt.open_row(scratch) => {

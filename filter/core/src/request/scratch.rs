@@ -78,8 +78,8 @@ impl Scratch {
     }
 
     /// Bytes of memory held.
-    #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
         fn held<T>(buffer: &Vec<T>) -> usize {
             buffer.capacity().saturating_mul(size_of::<T>())
         }
@@ -91,6 +91,7 @@ impl Scratch {
             held(&self.parts),
             held(&self.result_parts),
             held(&self.prompts),
+            held(&self.models),
         ]
         .iter()
         .fold(0, |sum, n| sum.saturating_add(*n))

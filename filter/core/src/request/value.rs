@@ -41,13 +41,44 @@ impl Value {
         }
     }
 
-    /// A whole number from 0.
-    pub(super) fn count(self) -> Option<u64> {
+    /// A whole number from 0, written as a number.
+    pub(super) fn whole(self) -> Option<u64> {
         match self {
             Self::Number(number) => number.as_u64(),
             _ => None,
         }
     }
+
+    /// How many are asked for, as the engine (pydantic) reads it. Where the engine refuses, it may still be a number
+    /// here; what the engine takes is never less there.
+    pub(super) fn count(self, arena: &[u8]) -> Option<u64> {
+        match self {
+            Self::Number(number) => number.ceil(),
+            Self::Bool(value) => Some(u64::from(value)),
+            Self::Text(text) => count_in(core::str::from_utf8(text.of(arena)).ok()?),
+            Self::Null | Self::Wrong => None,
+        }
+    }
+}
+
+/// Digits: maybe white space around them, a plus before, underscores between, a point and zeros behind.
+fn count_in(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let (whole, zeros) = text.split_once('.').unwrap_or((text, "0"));
+    let is_digit = |c: char| c.is_ascii_digit();
+    if !whole.starts_with(is_digit) || !whole.ends_with(is_digit) || zeros.is_empty() {
+        return None;
+    }
+    if zeros.bytes().any(|byte| byte != b'0') {
+        return None;
+    }
+    let mut value = 0u64;
+    for byte in whole.bytes().filter(|byte| *byte != b'_') {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        value = value.saturating_mul(10).saturating_add(u64::from(digit));
+    }
+    Some(value)
 }
 
 impl From<Scalar> for Value {

@@ -12,18 +12,6 @@ use crate::json::{Container, Handler, Scanner};
 use core::ops::Range;
 use serde_json::Value;
 
-/// `body`, whole, with the client's name restored, and whether anything was changed. Names that are equal or
-/// empty change nothing.
-#[must_use]
-pub fn restore_whole(body: &[u8], target: &str, incoming: &str) -> (Vec<u8>, bool) {
-    let Some(mut restorer) = ModelRestorer::new(target, incoming) else {
-        return (body.to_vec(), false);
-    };
-    let mut out = restorer.feed(body).unwrap_or_else(|| body.to_vec());
-    out.extend_from_slice(&restorer.finish());
-    (out, restorer.has_changed())
-}
-
 /// Restores the client's model name in a response that passes by in slices cut anywhere: a JSON document or an
 /// event stream, as its first byte tells.
 #[derive(Debug, Clone)]
@@ -36,7 +24,6 @@ pub struct ModelRestorer {
     taken: usize,
     /// A value of `model` that is not complete.
     held: Vec<u8>,
-    changed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -69,14 +56,7 @@ impl ModelRestorer {
             field: ModelField::new(target),
             taken: 0,
             held: Vec::new(),
-            changed: false,
         })
-    }
-
-    /// Whether a name was replaced.
-    #[must_use]
-    pub fn has_changed(&self) -> bool {
-        self.changed
     }
 
     /// Takes the next bytes: what to forward instead, which may be nothing; `None` = forward them as they are.
@@ -94,7 +74,6 @@ impl ModelRestorer {
         // A place before the slice wraps to one beyond it: a value that began earlier, now held back.
         let place = |offset: usize| offset.wrapping_sub(base);
         for found in self.field.found.drain(..) {
-            self.changed = true;
             match slice.get(next..place(found.start)) {
                 Some(before) => {
                     out.append(&mut held);

@@ -5,6 +5,7 @@ use super::events::ChunkEvents;
 use super::facts::ResponseFacts;
 use super::outcome::{End, Expected, Outcome, classify};
 use super::sse::{EventSink, LineSplitter};
+use crate::content_encoding;
 use crate::json::Scanner;
 
 /// A response in the form in which it comes.
@@ -32,6 +33,20 @@ pub struct ResponseReport {
     pub outcome: Outcome,
 }
 
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+
+/// A `content-type` without its parameters, in lower case.
+fn media_type(content_type: Option<&[u8]>) -> Vec<u8> {
+    let kind = content_type.and_then(|value| value.split(|byte| *byte == b';').next());
+    kind.unwrap_or_default().trim_ascii().to_ascii_lowercase()
+}
+
+/// Whether a `content-type` is that of an event stream.
+#[must_use]
+pub(crate) fn is_event_stream(content_type: Option<&[u8]>) -> bool {
+    media_type(content_type) == EVENT_STREAM
+}
+
 impl ResponseReader {
     /// Chooses by the response's headers: `text/event-stream`, JSON, or anything else, which is not read; nor
     /// is a body with a `content-encoding`.
@@ -41,18 +56,11 @@ impl ResponseReader {
         content_type: Option<&[u8]>,
         content_encoding: Option<&[u8]>,
     ) -> Self {
-        let encoded = content_encoding.is_some_and(|encoding| {
-            let encoding = encoding.trim_ascii();
-            !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")
-        });
-        let media_type = content_type
-            .and_then(|value| value.split(|&byte| byte == b';').next())
-            .unwrap_or_default()
-            .trim_ascii()
-            .to_ascii_lowercase();
-        let body = match media_type.as_slice() {
-            _ if encoded => Body::Opaque(ResponseFacts::default()),
-            b"text/event-stream" => Body::Stream(LineSplitter::default(), ChunkEvents::default()),
+        let body = match media_type(content_type).as_slice() {
+            _ if content_encoding::foreign(content_encoding).is_some() => {
+                Body::Opaque(ResponseFacts::default())
+            }
+            EVENT_STREAM => Body::Stream(LineSplitter::default(), ChunkEvents::default()),
             name if name == b"application/json" || name.ends_with(b"+json") => {
                 Body::Document(Scanner::new(), ChunkReader::new(), ResponseFacts::default())
             }
@@ -71,6 +79,12 @@ impl ResponseReader {
     #[must_use]
     pub fn is_stream(&self) -> bool {
         matches!(self.body, Body::Stream(..))
+    }
+
+    /// Whether what is fed to it matters.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        !matches!(self.body, Body::Opaque(_))
     }
 
     /// Reads the next bytes and gives the facts so far. In a stream, progress is a change of `chunks`: comments

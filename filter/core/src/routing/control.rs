@@ -3,6 +3,7 @@
 //! Names and aliases: llm-d-router, `pkg/epp/metadata/consts.go`; the new name counts if it is there at all, even empty.
 //! They are read from a request only where an outer gateway is trusted to have set them.
 
+use crate::scheduling::Subset;
 use warmroute_shared_state::policy::Policy;
 
 /// Fairness ID of requests that have none.
@@ -28,8 +29,8 @@ pub struct Control {
     pub slo_ttft_ms: Option<f64>,
     /// Time per output token that is aimed at, in ms.
     pub slo_tpot_ms: Option<f64>,
-    /// Endpoints that may be picked: `ip` or `ip:port` each, of which the IP counts.
-    pub subset: Option<Vec<String>>,
+    /// Endpoints that may be picked.
+    pub subset: Option<Subset>,
 }
 
 impl Control {
@@ -41,9 +42,8 @@ impl Control {
             |names| either(names).map(|value| value.trim().to_owned()).filter(|v| !v.is_empty());
         let number =
             |names| either(names)?.trim().parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0);
-        let subset = header(SUBSET).map(|list| {
-            list.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect()
-        });
+        let entries = |list: &'a str| list.split(',').map(str::trim).filter(|one| !one.is_empty());
+        let subset = header(SUBSET).map(|list| Subset::of(entries(list)));
         Self {
             fairness_id: text(FAIRNESS_ID),
             objective: text(OBJECTIVE),
@@ -100,9 +100,15 @@ mod tests {
 
         fn a_subset_may_be_empty() {
             assert_eq!(read(&[]).subset, None);
-            assert_eq!(read(&[("x-gateway-destination-endpoint-subset", "")]).subset, Some(vec![]));
-            let two = read(&[("x-gateway-destination-endpoint-subset", "10.0.0.1:8000, 10.0.0.2")]).subset;
-            assert_eq!(two, Some(vec!["10.0.0.1:8000".into(), "10.0.0.2".into()]));
+            assert_eq!(read(&[("x-gateway-destination-endpoint-subset", "")]).subset, Some(Subset::default()));
+            let two = read(&[("x-gateway-destination-endpoint-subset", "10.0.0.2:8000, ,10.0.0.1")]).subset;
+            let two = two.unwrap();
+            for (address, is_in) in [
+                ("10.0.0.1:8000", true), ("10.0.0.1:9000", true), ("10.0.0.2:9000", true),
+                ("10.0.0.3:8000", false), ("10.0.0.12:8000", false), (":8000", false),
+            ] {
+                assert_eq!(two.contains(address), is_in, "{address}");
+            }
         }
     }
 }

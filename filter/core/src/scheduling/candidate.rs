@@ -37,7 +37,8 @@ pub struct Candidate<'a> {
     pub matched_tokens: u64,
     /// Tokens of the whole prompt.
     pub prompt_tokens: u64,
-    /// Predicted time to first token, in ms, if anybody predicts.
+    /// Predicted time to first token, in ms. Nobody predicts yet (`predicted-latency-producer` is refused): it is here
+    /// for `ttftSource: latencyPredictor`, which knows what to do without.
     pub predicted_ttft_ms: Option<f64>,
 }
 

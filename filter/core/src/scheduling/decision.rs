@@ -83,8 +83,6 @@ pub struct ProfilePick {
     pub ranked: Vec<EndpointId>,
     /// Leading blocks that the first one holds.
     pub matched_blocks: usize,
-    /// What each candidate that the filters kept got, in the candidates' order.
-    pub scores: Vec<(EndpointId, f64)>,
 }
 
 /// A decision.

@@ -116,8 +116,7 @@ fn holds(length: &ContextLength, candidate: &Candidate<'_>) -> bool {
 }
 
 /// Reads a range of prompt tokens, `min-max`.
-#[must_use]
-pub fn context_range(label: &str) -> Option<(u64, u64)> {
+pub(super) fn context_range(label: &str) -> Option<(u64, u64)> {
     let (min, max) = label.split_once('-')?;
     let (min, max) = (min.trim().parse().ok()?, max.trim().parse().ok()?);
     (min <= max).then_some((min, max))

@@ -6,7 +6,7 @@
 //!
 //! - [`schedule()`]: the profile handler: one profile, one by header, or decode, prefill and encode;
 //! - `filter`, `score`: the plugins, over [`Candidate`]s in a `Situation`;
-//! - [`SchedulerState`]: what picks leave behind, for plugins that remember.
+//! - [`PoolStates`]: what picks leave behind in each pool, for plugins that remember.
 
 mod candidate;
 mod decider;
@@ -33,10 +33,8 @@ pub use decision::{
     DATA_PARALLEL_HEADER, Decision, Disaggregation, ENCODE_HEADER, MAX_DESTINATIONS,
     PREFILL_HEADER, PickReason, ProfilePick, SchedulingError, SessionHeader,
 };
-pub use filter::context_range;
-pub use saturation::saturation;
-pub use schedule::schedule;
+pub use schedule::{schedule, scores};
 pub use session::{SessionIds, SessionTable, agent_of, session_of, session_token};
-pub use state::SchedulerState;
-pub use subset::in_subset;
+pub use state::{PoolStates, SchedulerState};
+pub use subset::Subset;
 pub use tokens_in_flight::{output_tokens, tokens_in_flight};

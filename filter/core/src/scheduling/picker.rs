@@ -8,23 +8,24 @@ use warmroute_shared_state::policy::plugin::{Picker, PickerKind};
 /// Scores closer than this are equal.
 const EQUAL_SCORE: f64 = 1e-9;
 
-/// Orders `kept` by `scores` (in the same order), the best first.
+/// The best `most` of `kept` by `scores` (in the same order), the best first.
 pub(super) fn rank(
     picker: Picker,
     situation: &Situation<'_, '_>,
     kept: &[usize],
     scores: &[f64],
+    most: usize,
     random: &mut dyn FnMut() -> u64,
 ) -> Vec<usize> {
     let scored = kept.iter().copied().zip(scores.iter().copied());
     match picker.kind {
         PickerKind::WeightedRandom if scores.iter().any(|score| *score > 0.0) => {
-            sorted(scored, |_, score| {
+            best(scored, most, |_, score| {
                 (Reverse(ordered(weighted_key(score, chance(random)))), random())
             })
         }
-        PickerKind::Random | PickerKind::WeightedRandom => sorted(scored, |_, _| random()),
-        PickerKind::MaxScore => sorted(scored, |at, score| {
+        PickerKind::Random | PickerKind::WeightedRandom => best(scored, most, |_, _| random()),
+        PickerKind::MaxScore => best(scored, most, |at, score| {
             let tokens =
                 situation.candidates.get(at).map_or(0, |c: &Candidate<'_>| c.uncached_tokens);
             (Reverse(step(score)), tokens, random())
@@ -50,11 +51,16 @@ fn step(score: f64) -> i64 {
     (score / EQUAL_SCORE).round() as i64
 }
 
-fn sorted<K: Ord>(
+fn best<K: Ord>(
     scored: impl Iterator<Item = (usize, f64)>,
+    most: usize,
     mut key: impl FnMut(usize, f64) -> K,
 ) -> Vec<usize> {
     let mut ranked: Vec<(K, usize)> = scored.map(|(at, score)| (key(at, score), at)).collect();
+    if most < ranked.len() {
+        ranked.select_nth_unstable(most);
+        ranked.truncate(most);
+    }
     ranked.sort_unstable();
     ranked.into_iter().map(|(_, at)| at).collect()
 }

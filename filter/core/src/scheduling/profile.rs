@@ -1,27 +1,21 @@
 //! One profile: filters take candidates away, scorers add up, the picker takes the best.
 
+use super::decision::MAX_DESTINATIONS;
 use super::picker::rank;
 use super::{SchedulingError, Situation, filter, score};
-use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::scheduler::Profile;
 
-/// What a profile made of the candidates.
+/// Candidates that the filters keep, with what each of them got.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    /// Places of those kept, best first; never empty.
-    pub ranked: Vec<usize>,
-    /// What each of them got.
-    pub scores: Vec<(EndpointId, f64)>,
+pub(super) struct Scored {
+    /// Their places, in the candidates' order; never empty.
+    pub kept: Vec<usize>,
+    /// In the same order.
+    pub scores: Vec<f64>,
 }
 
-impl Outcome {
-    /// Place of the pick.
-    pub(super) fn first(&self) -> Option<usize> {
-        self.ranked.first().copied()
-    }
-}
-
-/// Runs the profile.
+/// Runs the profile: places of the best candidates that the filters keep, best first; never empty. So many as the
+/// picker names, or [`MAX_DESTINATIONS`] if it names one.
 ///
 /// # Errors
 /// [`SchedulingError::NoneLeft`] if the filters leave nobody.
@@ -29,7 +23,23 @@ pub(super) fn run(
     profile: &Profile,
     situation: &Situation<'_, '_>,
     random: &mut dyn FnMut() -> u64,
-) -> Result<Outcome, SchedulingError> {
+) -> Result<Vec<usize>, SchedulingError> {
+    let Scored { kept, scores } = scored(profile, situation, random)?;
+    let picker = profile.picker.plugin;
+    let most = usize::try_from(picker.max_endpoints).unwrap_or(usize::MAX);
+    let most = if most > 1 { most } else { MAX_DESTINATIONS };
+    Ok(rank(picker, situation, &kept, &scores, most, random))
+}
+
+/// Filters and scores.
+///
+/// # Errors
+/// [`SchedulingError::NoneLeft`] if the filters leave nobody.
+pub(super) fn scored(
+    profile: &Profile,
+    situation: &Situation<'_, '_>,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Scored, SchedulingError> {
     let mut kept: Vec<usize> = (0..situation.candidates.len()).collect();
     for named in &profile.filters {
         filter::apply(&named.plugin, &named.name, situation, &mut kept, random);
@@ -48,9 +58,7 @@ pub(super) fn run(
             *total += weighed(*score, scorer.weight);
         }
     }
-    let ranked = rank(profile.picker.plugin, situation, &kept, &total, random);
-    let scores = situation.at(&kept).zip(&total).map(|(c, total)| (c.id, *total)).collect();
-    Ok(Outcome { ranked, scores })
+    Ok(Scored { kept, scores: total })
 }
 
 /// What a score counts: from 0 to 1, by weight. NaN counts nothing: it must never win.

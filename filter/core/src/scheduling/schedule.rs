@@ -5,13 +5,11 @@ use super::decision::{
     DATA_PARALLEL_HEADER, Decision, Disaggregation, ENCODE_HEADER, MAX_DESTINATIONS, Memory,
     PREFILL_HEADER, PickReason, ProfilePick, SchedulingError, SessionHeader,
 };
-use super::profile::{self, Outcome};
-use super::session::session_of;
+use super::profile::{self, Scored};
+use super::session::{session_of, session_plugins};
 use super::{Candidate, Request, SchedulerState, SessionIds, Situation};
 use warmroute_shared_state::endpoint::EndpointId;
-use warmroute_shared_state::policy::plugin::{
-    Decider, Filter, Scorer, SessionAffinity, SessionStrategy,
-};
+use warmroute_shared_state::policy::plugin::{Decider, Scorer, SessionStrategy};
 use warmroute_shared_state::policy::scheduler::{Disagg, Handler, Scheduler};
 
 /// Decides where a request goes. Nothing is remembered before [`SchedulerState::remember`] is called with the
@@ -44,8 +42,27 @@ pub fn schedule(
     Ok(runs.decide(stages))
 }
 
-/// A profile by index, and what it made of the candidates.
-type Ran = (usize, Outcome);
+/// What each candidate gets that the first profile's filters keep, in the candidates' order: what its picker goes by.
+///
+/// # Errors
+/// If the filters leave nobody, or there is no profile.
+pub fn scores(
+    scheduler: &Scheduler,
+    request: &Request<'_>,
+    candidates: &[Candidate<'_>],
+    state: &SchedulerState,
+    now_ms: u64,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Vec<(EndpointId, f64)>, SchedulingError> {
+    let profile = scheduler.profiles.first().ok_or(SchedulingError::NoProfile)?;
+    let sessions = SessionIds::of(scheduler);
+    let situation = Situation { request, candidates, state, sessions, now_ms };
+    let Scored { kept, scores } = profile::scored(profile, &situation, random)?;
+    Ok(situation.at(&kept).map(|c| c.id).zip(scores).collect())
+}
+
+/// A profile by index, and the places of those that it keeps, best first.
+type Ran = (usize, Vec<usize>);
 
 struct Stages {
     primary: Ran,
@@ -90,7 +107,7 @@ impl<'a> Runs<'_, 'a> {
             return Ok(Stages { primary: self.run(decode)?, prefill, encode });
         }
         let primary = self.run(decode)?;
-        let picked = primary.1.first().and_then(|at| self.situation.candidates.get(at));
+        let picked = primary.1.first().and_then(|at| self.situation.candidates.get(*at));
         let encode = self.stage(disagg.encode, disagg.encode_decider, picked);
         let prefill = self.stage(disagg.prefill, disagg.prefill_decider, picked);
         Ok(Stages { primary, prefill, encode })
@@ -133,18 +150,17 @@ impl<'a> Runs<'_, 'a> {
     }
 
     /// At least `least` of the ranked, if there are so many; more if the picker names more.
-    fn pick(&self, (profile, outcome): Ran, least: usize) -> ProfilePick {
+    fn pick(&self, (profile, ranked): Ran, least: usize) -> ProfilePick {
         let picker = self.scheduler.profiles.get(profile).map(|p| p.picker.plugin);
         let most = picker.map_or(1, |picker| picker.max_endpoints);
         let most = if most > 1 { usize::try_from(most).unwrap_or(usize::MAX) } else { least };
         let candidates = self.situation.candidates;
-        let first = outcome.first().and_then(|at| candidates.get(at));
-        let ranked = outcome.ranked.iter().take(most);
+        let first = ranked.first().and_then(|at| candidates.get(*at));
+        let ranked = ranked.iter().take(most);
         ProfilePick {
             profile,
             matched_blocks: first.map_or(0, |c| c.matched_blocks),
             ranked: ranked.filter_map(|at| candidates.get(*at)).map(|c| c.id).collect(),
-            scores: outcome.scores,
         }
     }
 
@@ -239,25 +255,4 @@ impl<'a> Runs<'_, 'a> {
             }
         }
     }
-}
-
-/// Session plugins of all profiles, by the names of their instances; each once.
-fn session_plugins(scheduler: &Scheduler) -> Vec<(&str, &SessionAffinity)> {
-    let mut plugins: Vec<(&str, &SessionAffinity)> = Vec::new();
-    for profile in &scheduler.profiles {
-        let filters = profile.filters.iter().filter_map(|filter| match &filter.plugin {
-            Filter::SessionAffinity(affinity) => Some((filter.name.as_str(), affinity)),
-            _ => None,
-        });
-        let scorers = profile.scorers.iter().filter_map(|scorer| match &scorer.plugin {
-            Scorer::SessionAffinity(affinity) => Some((scorer.name.as_str(), affinity)),
-            _ => None,
-        });
-        for (name, affinity) in filters.chain(scorers) {
-            if plugins.iter().all(|(known, _)| *known != name) {
-                plugins.push((name, affinity));
-            }
-        }
-    }
-    plugins
 }

@@ -1,10 +1,11 @@
 //! Sessions: which request belongs to which, and which endpoint each is at.
 
 use super::{Candidate, Headers, Request, Situation};
+use crate::base64;
 use std::collections::BTreeMap;
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::plugin::{
-    AgentIdentity, SessionAffinity, SessionId, SessionSource, SessionStrategy,
+    AgentIdentity, Filter, Scorer, SessionAffinity, SessionId, SessionSource, SessionStrategy,
 };
 use warmroute_shared_state::policy::scheduler::{Named, Scheduler};
 
@@ -67,6 +68,27 @@ pub fn session_of(
     Some(xxhash_rust::xxh3::xxh3_64(id.as_bytes()))
 }
 
+/// Session plugins of all profiles, by the names of their instances; each once.
+pub(super) fn session_plugins(scheduler: &Scheduler) -> Vec<(&str, &SessionAffinity)> {
+    let mut plugins: Vec<(&str, &SessionAffinity)> = Vec::new();
+    for profile in &scheduler.profiles {
+        let filters = profile.filters.iter().filter_map(|filter| match &filter.plugin {
+            Filter::SessionAffinity(affinity) => Some((filter.name.as_str(), affinity)),
+            _ => None,
+        });
+        let scorers = profile.scorers.iter().filter_map(|scorer| match &scorer.plugin {
+            Scorer::SessionAffinity(affinity) => Some((scorer.name.as_str(), affinity)),
+            _ => None,
+        });
+        for (name, affinity) in filters.chain(scorers) {
+            if plugins.iter().all(|(known, _)| *known != name) {
+                plugins.push((name, affinity));
+            }
+        }
+    }
+    plugins
+}
+
 /// Place of the candidate that the request's session is at. `instance` is the plugin's name.
 pub(super) fn pinned(
     affinity: &SessionAffinity,
@@ -79,7 +101,7 @@ pub(super) fn pinned(
     };
     match &affinity.strategy {
         SessionStrategy::EncodedEndpoint { header } => {
-            let name = decode(situation.request.header(header)?)?;
+            let name = endpoint_name(situation.request.header(header)?)?;
             at(&|candidate| candidate.name.as_bytes() == name)
         }
         SessionStrategy::SessionId { sources, ttl_ms } => {
@@ -115,45 +137,20 @@ impl SessionTable {
     }
 }
 
-const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// A longer token is not read: no name is as long.
+const MAX_TOKEN_BYTES: usize = 1024;
 
-/// What a client sends back to stay at the endpoint of this `namespace/name`: standard base64 of it.
+/// What a client sends back to stay at the endpoint of this `namespace/name`: base64 of it.
 #[must_use]
 pub fn session_token(name: &str) -> String {
-    let mut token = String::new();
-    for three in name.as_bytes().chunks(3) {
-        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
-        let bits = (byte(0) << 16) | (byte(1) << 8) | byte(2);
-        for place in 0..4usize {
-            let shift = 18usize.saturating_sub(place.saturating_mul(6));
-            let digit = DIGITS.get(((bits >> shift) & 63) as usize).copied().unwrap_or(b'=');
-            token.push(char::from(if place <= three.len() { digit } else { b'=' }));
-        }
-    }
-    token
+    base64::encode(name.as_bytes())
 }
 
-/// Reads standard base64 with its padding; `None` if it is none, or longer than a name can be.
-fn decode(token: &str) -> Option<Vec<u8>> {
-    const LONGEST: usize = 1024;
-    let token = token.as_bytes();
-    if token.len() > LONGEST || !token.len().is_multiple_of(4) {
+fn endpoint_name(token: &str) -> Option<Vec<u8>> {
+    if token.len() > MAX_TOKEN_BYTES {
         return None;
     }
-    let digits = token.strip_suffix(b"==").or_else(|| token.strip_suffix(b"=")).unwrap_or(token);
-    let (mut bits, mut count) = (0u32, 0u32);
-    let mut bytes = Vec::with_capacity(digits.len());
-    for digit in digits {
-        let value = DIGITS.iter().position(|known| known == digit)?;
-        bits = (bits << 6) | u32::try_from(value).ok()?;
-        count = count.saturating_add(6);
-        if count >= 8 {
-            count = count.saturating_sub(8);
-            bytes.push(u8::try_from((bits >> count) & 0xff).ok()?);
-        }
-        bits &= 0xffff;
-    }
-    Some(bytes)
+    base64::decode(token.as_bytes())
 }
 
 #[cfg(test)]
@@ -162,19 +159,9 @@ mod tests {
 
     crate::tests! {
         fn a_token_is_base64_of_the_endpoints_name() {
-            for (name, token) in [
-                ("/pod-b", "L3BvZC1i"),
-                ("pod-missing", "cG9kLW1pc3Npbmc="),
-                ("a", "YQ=="),
-                ("", ""),
-                ("serving/replica-é", "c2VydmluZy9yZXBsaWNhLcOp"),
-            ] {
-                assert_eq!(session_token(name), token);
-                assert_eq!(decode(token).as_deref(), Some(name.as_bytes()));
-            }
-            for wrong in ["a", "YQ=a", "Y===", "====", "ab-_", "é", &"A".repeat(2000)] {
-                assert!(decode(wrong).is_none_or(|bytes| bytes.is_empty()), "{wrong}");
-            }
+            assert_eq!(session_token("/pod-b"), "L3BvZC1i");
+            assert_eq!(endpoint_name("L3BvZC1i").as_deref(), Some(&b"/pod-b"[..]));
+            assert_eq!(endpoint_name(&"A".repeat(2000)), None);
         }
 
         fn a_session_is_remembered_while_it_is_used() {
@@ -231,12 +218,12 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_name_survives_its_token(name in "\\PC{0,60}") {
-            proptest::prop_assert_eq!(decode(&session_token(&name)), Some(name.into_bytes()));
+            proptest::prop_assert_eq!(endpoint_name(&session_token(&name)), Some(name.into_bytes()));
         }
 
         #[test]
         fn any_token_is_read_or_not(token in "\\PC{0,60}") {
-            let _ = decode(&token);
+            let _ = endpoint_name(&token);
         }
     }
 }

@@ -1,12 +1,69 @@
 //! What picks leave behind for later ones. Each worker has its own.
 
 use super::decision::Memory;
+use super::session::session_plugins;
 use super::{Decision, SessionTable};
+use crate::flow_control::protocol::PoolKey;
 use std::collections::BTreeMap;
 use warmroute_shared_state::endpoint::EndpointId;
+use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::policy::plugin::Scorer;
 use warmroute_shared_state::policy::scheduler::Scheduler;
 
-/// State of a scheduler's plugins, by the names of their instances.
+/// State of the plugins of each pool. llm-d has a picker for each pool: where pools share a scheduler, they share
+/// nothing of what its plugins remember.
+#[derive(Debug, Default)]
+pub struct PoolStates {
+    pools: BTreeMap<PoolKey, SchedulerState>,
+    /// Of a pool where nothing was remembered yet.
+    empty: SchedulerState,
+    /// Number of the policy that they are of.
+    revision: u64,
+}
+
+impl PoolStates {
+    /// State of a pool's plugins.
+    #[must_use]
+    pub fn of(&self, pool: PoolKey) -> &SchedulerState {
+        self.pools.get(&pool).unwrap_or(&self.empty)
+    }
+
+    /// Remembers a decision that was acted upon.
+    pub fn remember(&mut self, pool: PoolKey, decision: &Decision, now_ms: u64) {
+        if !decision.memories.is_empty() {
+            self.pools.entry(pool).or_default().remember(decision, now_ms);
+        }
+    }
+
+    /// Another worker's decision: the session is at this endpoint.
+    pub fn bind(
+        &mut self,
+        pool: PoolKey,
+        instance: &str,
+        session: u64,
+        endpoint: EndpointId,
+        now_ms: u64,
+    ) {
+        self.pools.entry(pool).or_default().bind(instance, session, endpoint, now_ms);
+    }
+
+    /// Forgets pools and plugins that the policy does not have, if it is not the one of the last call.
+    pub fn follow(&mut self, revision: u64, policy: &Policy) {
+        if core::mem::replace(&mut self.revision, revision) == revision {
+            return;
+        }
+        // A request of no pool is picked for by the first scheduler.
+        let none = (PoolKey::of(""), 0);
+        let pools = policy.pools.iter().map(|pool| (PoolKey::of(&pool.name), pool.scheduler));
+        let schedulers: BTreeMap<_, _> = core::iter::once(none).chain(pools).collect();
+        self.pools.retain(|pool, state| {
+            let scheduler = schedulers.get(pool).and_then(|at| policy.schedulers.get(*at));
+            scheduler.map(|scheduler| state.keep_only(scheduler)).is_some()
+        });
+    }
+}
+
+/// State of a scheduler's plugins for one pool, by the names of their instances.
 #[derive(Debug, Default)]
 pub struct SchedulerState {
     sessions: BTreeMap<String, SessionTable>,
@@ -32,21 +89,17 @@ impl SchedulerState {
         }
     }
 
-    /// Another worker's decision: the session is at this endpoint.
-    pub fn bind(&mut self, instance: &str, session: u64, endpoint: EndpointId, now_ms: u64) {
+    fn bind(&mut self, instance: &str, session: u64, endpoint: EndpointId, now_ms: u64) {
         self.sessions.entry(instance.to_owned()).or_default().bind(session, endpoint, now_ms);
     }
 
-    /// Forgets what belongs to no plugin of the scheduler: the configuration changed.
-    pub fn keep_only(&mut self, scheduler: &Scheduler) {
-        let known = |name: &str| {
-            scheduler.profiles.iter().any(|profile| {
-                profile.filters.iter().any(|filter| filter.name == name)
-                    || profile.scorers.iter().any(|scorer| scorer.name == name)
-            })
-        };
-        self.sessions.retain(|name, _| known(name));
-        self.cold_picks.retain(|name, _| known(name));
+    fn keep_only(&mut self, scheduler: &Scheduler) {
+        let sessions = session_plugins(scheduler);
+        self.sessions.retain(|name, _| sessions.iter().any(|(known, _)| known == name));
+        let scorers = scheduler.profiles.iter().flat_map(|profile| &profile.scorers);
+        self.cold_picks.retain(|name, _| {
+            scorers.clone().any(|s| matches!(s.plugin, Scorer::NoHitLru { .. }) && s.name == *name)
+        });
     }
 
     pub(super) fn sessions(&self, instance: &str) -> Option<&SessionTable> {
@@ -73,13 +126,6 @@ impl ColdPicks {
             let oldest = self.used.iter().min_by_key(|(_, used)| **used).map(|(id, _)| *id);
             oldest.map(|id| self.used.remove(&id));
         }
-    }
-
-    /// When each was used, the longest ago first.
-    pub(super) fn order(&self) -> Vec<u64> {
-        let mut order: Vec<u64> = self.used.values().copied().collect();
-        order.sort_unstable();
-        order
     }
 
     /// When this one was used.

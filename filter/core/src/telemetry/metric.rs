@@ -5,7 +5,7 @@ use crate::response::Outcome;
 
 /// A metric with the labels of [`Labels`](super::Labels).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Metric {
+pub(super) enum Metric {
     /// Requests.
     Requests,
     /// Requests under way.
@@ -35,7 +35,7 @@ pub enum MetricKind {
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Requests,
         Self::Running,
         Self::RequestBytes,
@@ -46,8 +46,7 @@ impl Metric {
     ];
 
     /// llm-d's name of it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Requests => "llm_d_epp_request_total",
             Self::Running => "llm_d_epp_request_running",
@@ -60,8 +59,7 @@ impl Metric {
     }
 
     /// What kind of stat it is.
-    #[must_use]
-    pub fn kind(self) -> MetricKind {
+    pub(super) fn kind(self) -> MetricKind {
         match self {
             Self::Requests => MetricKind::Counter,
             Self::Running => MetricKind::Gauge,
@@ -71,11 +69,11 @@ impl Metric {
 }
 
 /// A change of a metric: by how much, or of a histogram, the value.
-pub type Observation = (Metric, i64);
+pub(super) type Observation = (Metric, i64);
 
 /// When it is observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub(super) enum Phase {
     /// The request was sent on.
     Started,
     /// It is over; `started`: it had been sent on.
@@ -86,7 +84,7 @@ pub enum Phase {
 }
 
 /// What a request moves in a phase.
-pub fn observations(record: &Record, phase: Phase) -> impl Iterator<Item = Observation> {
+pub(super) fn observations(record: &Record, phase: Phase) -> impl Iterator<Item = Observation> {
     let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let mut all: [Option<Observation>; 7] = [None; 7];
     match phase {
@@ -109,8 +107,7 @@ pub fn observations(record: &Record, phase: Phase) -> impl Iterator<Item = Obser
 }
 
 /// `error_code` of `request_error_total`, if the request failed: llm-d's words.
-#[must_use]
-pub fn error_code(record: &Record) -> Option<&'static str> {
+pub(super) fn error_code(record: &Record) -> Option<&'static str> {
     let completed = matches!(record.cause, Some(Cause::Answered(Outcome::Completed)));
     if completed
         || matches!(record.cause, Some(Cause::ClientGone | Cause::Answered(Outcome::ClientGone)))

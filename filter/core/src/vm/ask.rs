@@ -2,7 +2,7 @@
 
 use super::Routed;
 use crate::replica::EndpointState;
-use crate::scheduling::{Headers, SchedulingError, in_subset};
+use crate::scheduling::{Headers, SchedulingError, Subset};
 use warmroute_shared_state::policy::routing::Pool;
 use warmroute_shared_state::policy::scheduler::Scheduler;
 
@@ -13,8 +13,8 @@ pub struct Ask<'a> {
     pub pool: Option<&'a Pool>,
     /// How one is picked; `None` = as llm-d does without any configuration.
     pub scheduler: Option<&'a Scheduler>,
-    /// Only endpoints with one of these IP addresses (`ip` or `ip:port`; the port does not count).
-    pub subset: Option<&'a [String]>,
+    /// Only these endpoints; `None` = all.
+    pub subset: Option<&'a Subset>,
     /// Only one that holds some of the prompt.
     pub only_if_cached: bool,
     /// The model that the engine is asked for.
@@ -44,10 +44,8 @@ impl Default for Ask<'_> {
 
 impl Ask<'_> {
     pub(super) fn admits(&self, endpoint: &EndpointState) -> bool {
-        let record = &endpoint.record;
-        let in_pool = |pool: &Pool| record.pools.contains(&pool.name);
-        self.pool.is_none_or(in_pool)
-            && in_subset(&record.address, self.subset.map(|s| s.iter().map(String::as_str)))
+        endpoint.is_in(self.pool)
+            && self.subset.is_none_or(|subset| subset.contains(&endpoint.record.address))
     }
 }
 

@@ -1,9 +1,11 @@
 //! The choice of endpoints for a request, on the state of this moment and against the other workers' choices.
 
 use super::belief::beliefs;
+use super::follower::SessionTold;
 use super::request::{Place, Stage};
 use super::{
-    Ask, Belief, Choice, Intent, IntentRing, Message, Prompt, Routed, SharedStore, VmState, shares,
+    Ask, Belief, Choice, Intent, IntentRing, Message, Prompt, Routed, SharedStore, VmState,
+    pool_key, shares,
 };
 use crate::inflight::InFlight;
 use crate::replica::{EndpointState, Models};
@@ -88,13 +90,14 @@ impl VmState {
             }
             stages.push(Stage { flight, place: prefills.then_some(place) });
         }
+        let pool = pool_key(ask.pool);
         for (plugin, session, endpoint) in decision.sessions() {
-            let message = Message::Session { plugin, session, endpoint };
+            let message = Message::Session { pool, plugin, session, endpoint };
             if !self.applies(&message, now_ms) {
                 messages.push(message.encode());
             }
         }
-        self.scheduling.remember(&decision, now_ms);
+        self.scheduling.remember(pool, &decision, now_ms);
         self.write_row(store, now_ms);
         let destinations = self.destinations(&decision);
         let routed = Routed::new(flight, place, prompt, belief, stages, destinations, decision);
@@ -179,7 +182,7 @@ impl VmState {
                     candidate.believe(belief);
                 }
             }
-            let state = &self.scheduling;
+            let state = self.scheduling.of(pool_key(ask.pool));
             let decision = schedule(scheduler, &request, &candidates, state, now_ms, random)?;
             let of = |pick: &ProfilePick| {
                 let id = pick.ranked.first()?;
@@ -223,8 +226,8 @@ impl VmState {
 
     /// What other workers' requests told of sessions.
     pub(super) fn take_sessions(&mut self, now_ms: u64) {
-        for (plugin, session, endpoint) in self.follower.take_sessions() {
-            self.scheduling.bind(&plugin, session, endpoint, now_ms);
+        for SessionTold { pool, plugin, session, endpoint } in self.follower.take_sessions() {
+            self.scheduling.bind(pool, &plugin, session, endpoint, now_ms);
         }
     }
 }

@@ -14,10 +14,8 @@ use std::collections::BTreeMap;
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::flow::FlowControl;
+use warmroute_shared_state::policy::plugin::ROLE_LABEL;
 use warmroute_shared_state::policy::routing::Pool;
-
-/// Label with the part that an endpoint takes in prefill and decode.
-const ROLE_LABEL: &str = "llm-d.ai/role";
 
 /// Reports that are kept for a VM that has no row yet, at most. The dispatcher asks for all if it misses any.
 const REPORTS_KEPT: usize = 1024;
@@ -95,12 +93,8 @@ pub fn pool_key(pool: Option<&Pool>) -> PoolKey {
     PoolKey::of(pool.map_or("", |pool| &pool.name))
 }
 
-fn is_in(endpoint: &EndpointState, pool: Option<&Pool>) -> bool {
-    pool.is_none_or(|pool| endpoint.record.pools.contains(&pool.name))
-}
-
 fn loads(replica: &Replica, pool: Option<&Pool>) -> Vec<EndpointLoad> {
-    let ready = replica.roster.iter().filter(|e| e.is_ready() && is_in(e, pool));
+    let ready = replica.roster.iter().filter(|e| e.is_ready() && e.is_in(pool));
     ready.map(load_of).collect()
 }
 
@@ -316,7 +310,7 @@ impl VmState {
             let policy = replica.policy.current();
             let is_empty = |key: PoolKey| {
                 let pool = policy.pools.iter().find(|pool| pool_key(Some(pool)) == key);
-                !replica.roster.iter().any(|e| e.is_ready() && is_in(e, pool))
+                !replica.roster.iter().any(|e| e.is_ready() && e.is_in(pool))
             };
             let events = self.flow.worker.tick(is_empty, now_ms);
             self.flow.events.extend(events);

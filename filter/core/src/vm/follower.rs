@@ -1,6 +1,7 @@
 //! Keeping a replica current: frames from the ring, or a rebuild from the checkpoints.
 
 use super::{Keys, SharedStore};
+use crate::flow_control::protocol::PoolKey;
 use crate::replica::Replica;
 use warmroute_shared_state::checkpoint::{SEGMENTS, SegmentEntry, SegmentReader, decode_roster};
 use warmroute_shared_state::endpoint::EndpointId;
@@ -39,7 +40,18 @@ pub struct Follower {
     must_rebuild: bool,
     scrapes: Vec<(EndpointId, u64)>,
     told_ms: Vec<u64>,
-    sessions: Vec<(String, u64, EndpointId)>,
+    sessions: Vec<SessionTold>,
+}
+
+/// A session that another worker bound or used.
+#[derive(Debug)]
+pub(super) struct SessionTold {
+    pub(super) pool: PoolKey,
+    /// The plugin that keeps it.
+    pub(super) plugin: String,
+    /// Its hash.
+    pub(super) session: u64,
+    pub(super) endpoint: EndpointId,
 }
 
 impl Follower {
@@ -63,8 +75,8 @@ impl Follower {
         core::mem::take(&mut self.scrapes)
     }
 
-    /// Sessions told since the last call: the plugin that keeps each, its hash, and its endpoint.
-    pub(super) fn take_sessions(&mut self) -> Vec<(String, u64, EndpointId)> {
+    /// Sessions told since the last call.
+    pub(super) fn take_sessions(&mut self) -> Vec<SessionTold> {
         core::mem::take(&mut self.sessions)
     }
 
@@ -77,10 +89,15 @@ impl Follower {
         match op {
             TableOp::Load { id, at_ms, .. } => self.scrapes.push((*id, *at_ms)),
             TableOp::Told { at_ms } if self.told_ms.len() < TOLD_KEPT => self.told_ms.push(*at_ms),
-            TableOp::Session { plugin, session, endpoint }
+            TableOp::Session { pool, plugin, session, endpoint }
                 if self.sessions.len() < SESSIONS_KEPT =>
             {
-                self.sessions.push(((*plugin).to_owned(), *session, *endpoint));
+                self.sessions.push(SessionTold {
+                    pool: PoolKey(*pool),
+                    plugin: (*plugin).to_owned(),
+                    session: *session,
+                    endpoint: *endpoint,
+                });
             }
             _ => {}
         }

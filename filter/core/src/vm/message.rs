@@ -1,5 +1,6 @@
 //! What a VM tells the applier, over Envoy's shared queue.
 
+use crate::flow_control::protocol::PoolKey;
 use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::table_op::{Column, HashList};
 use warmroute_shared_state::wire::{Reader, WireError, Writer};
@@ -50,6 +51,8 @@ pub enum Message<'a> {
     },
     /// A session is at this endpoint, and in use.
     Session {
+        /// Of the requests of this pool.
+        pool: PoolKey,
         /// Name of the plugin that keeps it there.
         plugin: &'a str,
         /// Hash of the session's ID.
@@ -87,8 +90,9 @@ impl<'a> Message<'a> {
                 write_chain(&mut w, 5, *column, chain);
                 w.u64(*stream);
             }
-            Self::Session { plugin, session, endpoint } => {
+            Self::Session { pool, plugin, session, endpoint } => {
                 w.u8(7);
+                w.u64(pool.0);
                 w.text(plugin);
                 w.u64(*session);
                 w.u64(endpoint.0);
@@ -130,6 +134,7 @@ impl<'a> Message<'a> {
             }
             6 => Self::Settled { column: Column(r.u16()?), last: r.u64()?, answered: r.u8()? != 0 },
             7 => Self::Session {
+                pool: PoolKey(r.u64()?),
                 plugin: r.text()?,
                 session: r.u64()?,
                 endpoint: EndpointId(r.u64()?),
@@ -166,7 +171,7 @@ mod tests {
                 Message::Expected { column: Column(5), stream: 8, chain: HashList::Slice(&chain) },
                 Message::Settled { column: Column(6), last: 9, answered: true },
                 Message::Flow { slot: 7, report: b"report" },
-                Message::Session { plugin: "p", session: 3, endpoint: EndpointId(4) },
+                Message::Session { pool: PoolKey(2), plugin: "p", session: 3, endpoint: EndpointId(4) },
             ] {
                 let bytes = message.encode();
                 assert_eq!(Message::decode(&bytes), Ok(message));

@@ -5,7 +5,7 @@ use super::{
     SharedStore, create_keys,
 };
 use crate::inflight::{InFlight, Ledger, Totals};
-use crate::scheduling::SchedulerState;
+use crate::scheduling::PoolStates;
 use warmroute_shared_state::policy::scheduler::Scheduler;
 use warmroute_shared_state::wire::WireError;
 
@@ -53,7 +53,7 @@ pub struct VmState {
     first_tick_ms: u64,
     pub(super) serves: bool,
     pub(super) scheduler: Scheduler,
-    pub(super) scheduling: SchedulerState,
+    pub(super) scheduling: PoolStates,
     pub(super) flow: Flow,
 }
 
@@ -75,7 +75,7 @@ impl VmState {
             first_tick_ms: u64::MAX,
             serves: false,
             scheduler: Scheduler::default(),
-            scheduling: SchedulerState::default(),
+            scheduling: PoolStates::default(),
             flow: Flow::new(incarnation),
         }
     }
@@ -163,6 +163,8 @@ impl VmState {
     /// Brings replica and totals up to date: two reads if nothing is new.
     pub fn refresh(&mut self, store: &dyn SharedStore) {
         self.follower.sync(store, &self.keys);
+        let policy = &self.follower.replica.policy;
+        self.scheduling.follow(policy.revision(), policy.current());
         for (id, at_ms) in self.follower.take_scrapes() {
             self.ledger.scraped(id, at_ms);
         }

@@ -3,7 +3,7 @@
 use crate::check::{figures, same};
 use crate::entry::{Entry, Failure, Fields};
 use serde_json::{Value, json};
-use warmroute_core::scheduling::{in_subset, output_tokens, tokens_in_flight};
+use warmroute_core::scheduling::{Subset, output_tokens, tokens_in_flight};
 use warmroute_shared_state::policy::plugin::{self, Plugin, Producer};
 use warmroute_shared_state::policy::scheduler::InflightLoad;
 
@@ -12,12 +12,9 @@ pub(crate) fn subset(entry: &Entry) -> Result<(), Failure> {
     let input = entry.input(&["pods", "subset"])?;
     let disabled = params.flag("disableEndpointSubsetFilter")?;
     // Entries that are no text are passed over, as where the hint is read.
-    let hint: Vec<&str> = input.list("subset")?.iter().filter_map(Value::as_str).collect();
+    let subset = Subset::of(input.list("subset")?.iter().filter_map(Value::as_str));
     let pods = input.list("pods")?.iter();
-    let kept = pods.filter(|pod| {
-        let hint = (!disabled).then(|| hint.iter().copied());
-        in_subset(pod.as_str().unwrap_or_default(), hint)
-    });
+    let kept = pods.filter(|pod| disabled || subset.contains(pod.as_str().unwrap_or_default()));
     let kept: Vec<Value> = kept.cloned().collect();
     same(&kept, entry.expected(&["candidates"])?.list("candidates")?)
 }

@@ -1,14 +1,16 @@
-//! Filters, scorers, deciders and detectors, each as the only plugin of a scheduler that `schedule` runs.
+//! Filters, scorers, deciders and detectors, each as the only plugin of a scheduler.
 
 use crate::check::{figures, same};
 use crate::entry::{Entry, Failure, Fields};
 use serde_json::{Value, json};
+use warmroute_core::flow_control::policy::saturation::{
+    InFlight, Utilization, concurrency, utilization as utilization_of,
+};
 use warmroute_core::scheduling::{
-    Candidate, Headers, Request, SchedulerState, SchedulingError, context_range, saturation,
-    schedule,
+    Candidate, Headers, Request, SchedulerState, SchedulingError, schedule, scores,
 };
 use warmroute_shared_state::endpoint::EndpointId;
-use warmroute_shared_state::policy::plugin::{self, Plugin};
+use warmroute_shared_state::policy::plugin::{self, Detector, Plugin};
 use warmroute_shared_state::policy::scheduler::{
     Disagg, Handler, Named, Profile, Scheduler, WeightedScorer,
 };
@@ -16,6 +18,8 @@ use warmroute_shared_state::signals::{Adapters, Signals};
 
 /// The attribute that entries mean where they name none.
 const ATTRIBUTE: &str = "attribute";
+
+const CONTEXT_LENGTH_RANGE: &str = "llm-d.ai/context-length-range";
 
 /// Blocks of the prompt where an entry gives the matched share in percent.
 const HUNDRED: usize = 100;
@@ -109,13 +113,12 @@ fn kept(
         multimodal: false,
         headers: asked,
     };
-    match schedule(&scheduler, &request, &candidates, state, 0, &mut random()) {
-        Ok(decision) => {
-            let scores = decision.primary.scores.iter();
+    match scores(&scheduler, &request, &candidates, state, 0, &mut random()) {
+        Ok(scores) => {
             let place = |id: EndpointId| usize::try_from(id.0).unwrap_or(usize::MAX);
-            Ok(scores.map(|(id, score)| (place(*id), *score)).collect())
+            Ok(scores.into_iter().map(|(id, score)| (place(id), score)).collect())
         }
-        Err(SchedulingError::NoCandidate | SchedulingError::NoneLeft { .. }) => Ok(Vec::new()),
+        Err(SchedulingError::NoneLeft { .. }) => Ok(Vec::new()),
         Err(error) => Err(Failure::new(error.to_string())),
     }
 }
@@ -272,9 +275,14 @@ fn cold_picks(entry: &Entry, profile: &Profile) -> Result<SchedulerState, Failur
 
 pub(crate) fn filter(entry: &Entry) -> Result<(), Failure> {
     if entry.input.get("parse_range").is_some() {
-        let range = entry.input(&["parse_range"])?.text("parse_range")?;
+        let range = entry.input(&["parse_range"])?.text("parse_range")?.to_owned();
         let expected = entry.expected(&["ok"])?.flag("ok")?;
-        return same(&context_range(range).is_some(), &expected);
+        let labels = vec![(CONTEXT_LENGTH_RANGE.to_owned(), range)];
+        let endpoints = [Endpoint { labels, ..Endpoint::default() }];
+        let profile = profile(&entry.plugin, &read(&entry.plugin, &entry.params)?, false)?;
+        let scores = kept(profile, &endpoints, &Asked::default(), &SchedulerState::default())?;
+        // Every range scores something, and a label that is none 0.
+        return same(&scores.iter().any(|(_, score)| *score > 0.0), &expected);
     }
     let mut params = entry.params.clone();
     if entry.plugin == "context-length-aware" {
@@ -321,7 +329,7 @@ fn filtered(entry: &Entry) -> Result<(Vec<Endpoint>, Asked), Failure> {
             let prompt_tokens = input.get("tokens")?.as_u64().unwrap_or(0);
             let label = |value: &Value| {
                 let label = value.as_str().map(str::to_owned);
-                label.map(|label| ("llm-d.ai/context-length-range".to_owned(), label))
+                label.map(|label| (CONTEXT_LENGTH_RANGE.to_owned(), label))
             };
             let endpoint = |value: &Value| Endpoint {
                 prompt_tokens,
@@ -420,9 +428,30 @@ pub(crate) fn detector(entry: &Entry) -> Result<(), Failure> {
         input.list("endpoints")?.iter().map(metrics).collect::<Result<_, _>>()?
     };
     let Plugin::Detector(detector) = plugin else { return Err(Failure::new("no detector")) };
-    let candidates: Vec<_> =
-        endpoints.iter().enumerate().map(|(at, endpoint)| endpoint.candidate(at)).collect();
-    figures(entry, "saturation", &[saturation(&detector, &candidates)])
+    figures(entry, "saturation", &[saturation(&detector, &endpoints)])
+}
+
+/// How full a pool of these endpoints is.
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+fn saturation(detector: &Detector, endpoints: &[Endpoint]) -> f64 {
+    match detector {
+        Detector::Utilization(detector) => {
+            let metrics = |e: &Endpoint| {
+                let (waiting, kv) = (e.waiting.map(|n| n as f32), e.kv.map(|n| n as f32));
+                (Utilization::of(detector, waiting, kv, e.age_ms), 0.0)
+            };
+            utilization_of(detector, endpoints.iter().map(metrics))
+        }
+        Detector::Concurrency(detector) => {
+            let each =
+                |e: &Endpoint| InFlight { requests: f64::from(e.active), tokens: e.tokens as f64 };
+            let sum = endpoints.iter().map(each).fold(InFlight::default(), |sum, e| InFlight {
+                requests: sum.requests + e.requests,
+                tokens: sum.tokens + e.tokens,
+            });
+            concurrency(detector, sum, endpoints.iter().map(each))
+        }
+    }
 }
 
 fn metrics(value: &Value) -> Result<Endpoint, Failure> {

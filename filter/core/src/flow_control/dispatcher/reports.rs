@@ -66,7 +66,7 @@ impl Dispatcher {
     fn on_acquire(&mut self, id: TicketId, request: Request, now_ms: u64) {
         // Of a worker that was asked what it has, it comes with the answer.
         if self.members.get(&id.incarnation).is_some_and(|member| !member.is_asked()) {
-            self.accept(id, Rc::new(request), false, now_ms);
+            self.accept(id, &Rc::new(request), false, now_ms);
         }
     }
 

@@ -11,13 +11,13 @@ impl Dispatcher {
     pub(super) fn accept(
         &mut self,
         id: TicketId,
-        request: Rc<Request>,
+        request: &Rc<Request>,
         reserved: bool,
         now_ms: u64,
     ) {
-        if self.enqueue(id, &request, reserved, now_ms) {
+        if self.enqueue(id, request, reserved, now_ms) {
             self.dispatch(request.pool, now_ms);
-            self.enqueued(id, &request, reserved, now_ms);
+            self.enqueued(id, request, reserved, now_ms);
         }
     }
 

@@ -62,6 +62,22 @@ pub struct InFlight {
     pub tokens: f64,
 }
 
+impl InFlight {
+    /// As a filter: whether there is room for more, the headroom included. A limit is a whole number, at least 1.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn has_room(self, detector: &ConcurrencyDetector) -> bool {
+        let limit = |most: u64| (most.max(1) as f64 * (1.0 + detector.headroom)).trunc();
+        let requests = self.requests < limit(detector.max_concurrency);
+        let tokens = self.tokens < limit(detector.max_token_concurrency);
+        match detector.mode {
+            ConcurrencyMode::Requests => requests,
+            ConcurrencyMode::Tokens => tokens,
+            ConcurrencyMode::Hybrid => requests && tokens,
+        }
+    }
+}
+
 /// Saturation by what is in flight: over the endpoints' sum, or for `hybrid` the mean of the greater ratio of each.
 /// `sum` is what is in flight at all of them. A pool without endpoints is full.
 #[must_use]
@@ -90,32 +106,58 @@ pub fn concurrency(
     }
 }
 
-/// What an endpoint's metrics say, `None` if they are missing or stale.
+/// What an endpoint's metrics say: one that is missing counts as 0, as in llm-d, if the other is there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Utilization {
-    /// Waiting requests, if known.
-    pub waiting: Option<f64>,
-    /// Share of KV blocks in use, if known.
-    pub kv_usage: Option<f64>,
+    waiting: f64,
+    kv_usage: f64,
+}
+
+impl Utilization {
+    /// By a scrape of this age, in ms; `None` if there was none, it is older than the detector takes, or it says
+    /// neither.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn of(
+        detector: &UtilizationDetector,
+        waiting: Option<f32>,
+        kv_usage: Option<f32>,
+        age_ms: Option<u64>,
+    ) -> Option<Self> {
+        let known = |value: Option<f32>| value.map(f64::from).filter(|value| value.is_finite());
+        let (waiting, kv_usage) = (known(waiting), known(kv_usage));
+        let fresh = age_ms? as f64 <= detector.metrics_staleness_threshold_ms;
+        let said = waiting.is_some() || kv_usage.is_some();
+        (fresh && said)
+            .then(|| Self { waiting: waiting.unwrap_or(0.0), kv_usage: kv_usage.unwrap_or(0.0) })
+    }
+
+    /// The greater of waiting requests and KV usage over their thresholds. `unseen` requests wait beside those that
+    /// the scrape saw.
+    #[must_use]
+    pub fn saturation(self, detector: &UtilizationDetector, unseen: f64) -> f64 {
+        let waiting = (self.waiting + unseen) / detector.queue_depth_threshold;
+        waiting.max(self.kv_usage / detector.kv_cache_util_threshold)
+    }
+
+    /// As a filter: strictly below both thresholds, each raised by the headroom.
+    #[must_use]
+    pub fn has_room(self, detector: &UtilizationDetector, unseen: f64) -> bool {
+        self.saturation(detector, unseen) < 1.0 + detector.headroom
+    }
 }
 
 impl EndpointLoad {
     /// Its metrics at `now_ms`, unless they are missing or older than the detector takes.
     #[must_use]
     pub fn utilization(&self, detector: &UtilizationDetector, now_ms: u64) -> Option<Utilization> {
-        #[allow(clippy::cast_precision_loss)]
-        let age_ms = now_ms.saturating_sub(self.scraped_ms?) as f64;
-        let known = |value: Option<f32>| value.map(f64::from).filter(|value| value.is_finite());
-        let (waiting, kv_usage) = (known(self.waiting), known(self.kv_usage));
-        let fresh = age_ms <= detector.metrics_staleness_threshold_ms;
-        let said = waiting.is_some() || kv_usage.is_some();
-        (fresh && said).then_some(Utilization { waiting, kv_usage })
+        let age_ms = self.scraped_ms.map(|scraped_ms| now_ms.saturating_sub(scraped_ms));
+        Utilization::of(detector, self.waiting, self.kv_usage, age_ms)
     }
 }
 
-/// Saturation by metrics: the mean over the endpoints of the greater of waiting requests and KV usage over their
-/// thresholds. An endpoint without metrics counts as full, and so does a pool without endpoints. `unseen` requests
-/// went to each since its scrape (on the average).
+/// Saturation by metrics: the mean over the endpoints. One without metrics counts as full, and so does a pool without
+/// endpoints. Beside each: how many requests went there since its scrape (on the average).
 #[must_use]
 pub fn utilization(
     detector: &UtilizationDetector,
@@ -127,12 +169,7 @@ pub fn utilization(
         return 1.0;
     }
     let of = |(metrics, unseen): (Option<Utilization>, f64)| {
-        metrics.map_or(1.0, |metrics| {
-            let waiting = metrics.waiting.unwrap_or(0.0) + unseen;
-            let kv_usage = metrics.kv_usage.unwrap_or(0.0);
-            (waiting / detector.queue_depth_threshold)
-                .max(kv_usage / detector.kv_cache_util_threshold)
-        })
+        metrics.map_or(1.0, |metrics| metrics.saturation(detector, unseen))
     };
     endpoints.map(of).sum::<f64>() / n
 }

@@ -65,4 +65,30 @@ proptest! {
         let facts = scan_slices(PathClass::Chat, [a, b]).unwrap();
         prop_assert_eq!(stream(&facts, 0), [role.as_bytes(), text.as_bytes()].concat());
     }
+
+    #[test]
+    fn the_input_is_as_long_as_what_is_visited(
+        parts in proptest::collection::vec((0..4, "\\PC{0,9}"), 0..6),
+        prompts in proptest::collection::vec(any::<String>(), 1..4),
+        rows in proptest::collection::vec(proptest::collection::vec(any::<u32>(), 1..5), 1..4),
+    ) {
+        let parts: Vec<_> = parts.iter().map(|(kind, text)| match kind {
+            0 => serde_json::json!({"type": "image_url", "image_url": {"url": text}}),
+            1 => serde_json::json!({"type": "video_url", "video_url": text}),
+            2 => serde_json::json!({"type": "input_audio", "input_audio": {"data": text}}),
+            _ => serde_json::json!({"type": "text", "text": text}),
+        }).collect();
+        let ids = rows.iter().map(|row| row.len() as u64).sum();
+        for (path, body, token_ids) in [
+            (PathClass::Chat, serde_json::json!({"model": "m", "messages": [{"role": "user", "content": parts}]}), 0),
+            (PathClass::Completions, serde_json::json!({"model": "m", "prompt": prompts}), 0),
+            (PathClass::Completions, serde_json::json!({"model": "m", "prompt": rows}), ids),
+        ] {
+            let body = serde_json::to_vec(&body).unwrap();
+            let facts = scan_slices(path, [body.as_slice()]).unwrap();
+            let length = InputLength::of(&facts);
+            prop_assert_eq!(length.token_ids, token_ids);
+            prop_assert_eq!(length.bytes + 4 * token_ids, visited(&facts));
+        }
+    }
 }

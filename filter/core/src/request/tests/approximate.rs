@@ -52,4 +52,31 @@ crate::tests! {
         assert_eq!(stream(&facts, 2), b"");
         assert_eq!(stream(&completion_of("[1,258]").unwrap(), 0), [1, 0, 0, 0, 2, 1, 0, 0]);
     }
+
+    fn the_input_is_as_long_as_what_is_visited() {
+        let media = r#"{"model":"m","messages":[{"content":["abc",{"type":"video_url","video_url":{"url":"v"}},"d",
+            {"type":"input_audio","input_audio":{"format":"wav","data":"AAAAAA"}}]}]}"#;
+        let responses = r#"{"model":"m","input":[{"role":"user","content":"x"}],"instructions":"Be brief.","tools":[{"b":1,"a":2}]}"#;
+        let messages = r#"{"model":"m","max_tokens":1,"system":[{"type":"text","text":"x-anthropic-billing-header: 1"},{"type":"text","text":"s"}],
+            "messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"i","content":[{"type":"text","text":"a"},
+            {"type":"image","source":{"data":"d"}},{"type":"text","text":"b"}]}]}]}"#;
+        for (path, body, token_ids) in [
+            (PathClass::Chat, FULL_CHAT, 0),
+            (PathClass::Chat, media, 0),
+            (PathClass::Messages, messages, 0),
+            (PathClass::Responses, responses, 0),
+            (PathClass::Completions, r#"{"model":"m","prompt":["one","three"]}"#, 0),
+            (PathClass::Completions, r#"{"model":"m","prompt":[1,2,3]}"#, 3),
+            (PathClass::Completions, FULL_COMPLETION, 4),
+            (PathClass::Embeddings, r#"{"model":"m","input":[[1],[2,3]]}"#, 3),
+            (PathClass::Generate, r#"{"model":"m","token_ids":[1,258]}"#, 2),
+            (PathClass::SglangGenerate, r#"{"input_ids":[7]}"#, 1),
+            (PathClass::Images, r#"{"model":"m","prompt":"a cat"}"#, 0),
+        ] {
+            let facts = scan_slices(path, [body.as_bytes()]).unwrap();
+            let length = InputLength::of(&facts);
+            assert_eq!(length.token_ids, token_ids, "{body}");
+            assert_eq!(length.bytes + 4 * length.token_ids, visited(&facts), "{body}");
+        }
+    }
 }

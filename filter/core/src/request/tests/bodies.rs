@@ -41,6 +41,11 @@ pub(in crate::request) fn stream(facts: &RequestFacts, index: usize) -> Vec<u8> 
     out
 }
 
+/// Bytes of all its approximate streams.
+pub(super) fn visited(facts: &RequestFacts) -> u64 {
+    (0..facts.prompt_count()).map(|index| stream(facts, index).len() as u64).sum()
+}
+
 pub(super) const FULL_CHAT: &str = r#" { "x":[{"model":"no"}], "messages":[
     {"content":"Be \"brief\".\n","role":"system"},
     {"role":"user","name":"ann","content":[{"text":"see\u0020é😀","type":"text"},

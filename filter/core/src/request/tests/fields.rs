@@ -30,14 +30,14 @@ crate::tests! {
         assert_eq!(completion(prompts).unwrap().prompt_count(), 1);
     }
 
-    fn output_limits_follow_llm_d() {
+    fn the_output_limit_is_the_first_valid_one() {
         for (fields, expected) in [
             (r#""max_tokens":5"#, Some(5)),
             (r#""max_tokens":0"#, Some(0)),
             (r#""max_tokens":5.0"#, Some(5)),
             (r#""max_tokens":-1"#, None),
-            (r#""max_tokens":1.5"#, None),
-            (r#""max_tokens":"5""#, None),
+            (r#""max_tokens":1.5"#, Some(2)),
+            (r#""max_tokens":"5""#, Some(5)),
             (r#""max_tokens":null"#, None),
             (r#""max_tokens":5,"max_completion_tokens":6"#, Some(6)),
             (r#""max_completion_tokens":"x","max_tokens":5"#, Some(5)),

@@ -10,6 +10,7 @@ mod described;
 mod fields;
 mod inputs;
 mod refused;
+mod reservations;
 mod splice;
 mod whole;
 
@@ -17,8 +18,8 @@ pub(super) use bodies::{scan_slices, stream};
 pub(super) use described::{content, describe};
 
 use super::{
-    BodyScan, Content, Message, Part, PathClass, Prompt, RequestError, RequestFacts, Scratch,
-    TextSpan, visit_prompt,
+    BodyScan, Content, InputLength, Message, Part, PathClass, Prompt, RequestError, RequestFacts,
+    Scratch, TextSpan, visit_prompt,
 };
-use bodies::{FULL_CHAT, FULL_COMPLETION, chat, chat_of, completion, completion_of};
+use bodies::{FULL_CHAT, FULL_COMPLETION, chat, chat_of, completion, completion_of, visited};
 use described::prompt_of;

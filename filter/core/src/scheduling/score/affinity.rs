@@ -1,10 +1,9 @@
 //! Scorers by what an endpoint has ready for the request: its prefix, its adapter, its range of lengths.
 
-use super::Situation;
+use super::{Situation, mean};
 use crate::scheduling::Candidate;
 use crate::scheduling::filter::context_range;
 use crate::scheduling::prefix_affinity::share;
-use crate::scheduling::saturation::mean;
 use warmroute_shared_state::policy::plugin::PrefixCache;
 use warmroute_shared_state::signals::Adapters;
 

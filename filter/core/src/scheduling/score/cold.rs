@@ -3,7 +3,8 @@
 use super::{Situation, each};
 use crate::scheduling::state::ColdPicks;
 
-/// A prompt that somebody holds: 0.5 each. A cold one: the never used first, then by how long ago it was.
+/// A prompt that somebody holds: 0.5 each. A cold one: the never used first, then by how long ago it was. llm-d counts
+/// endpoints that are no candidates, too: once as many as there are candidates have gone, all it gives is 0.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn no_hit_lru(
     picks: Option<&ColdPicks>,
@@ -19,8 +20,9 @@ pub(super) fn no_hit_lru(
         return scores.fill(1.0);
     }
     let used = |id| picks.and_then(|picks| picks.used(id));
-    let order = picks.map(ColdPicks::order).unwrap_or_default();
-    let never_used = situation.at(kept).filter(|c| used(c.id).is_none()).count();
+    let mut order: Vec<u64> = situation.at(kept).filter_map(|c| used(c.id)).collect();
+    order.sort_unstable();
+    let never_used = kept.len().saturating_sub(order.len());
     let never_seen = core::cell::Cell::new(0usize);
     each(situation, kept, scores, |candidate| {
         let place = match used(candidate.id) {
@@ -30,6 +32,6 @@ pub(super) fn no_hit_lru(
             }
             None => never_seen.replace(never_seen.get().saturating_add(1)),
         };
-        (1.0 - place as f64 / last as f64).max(0.0)
+        1.0 - place as f64 / last as f64
     });
 }

@@ -1,8 +1,7 @@
 //! Scorers by load.
 
-use super::{Situation, each};
+use super::{Situation, each, mean};
 use crate::scheduling::Candidate;
-use crate::scheduling::saturation::mean;
 use warmroute_shared_state::policy::plugin::ActiveRequest;
 
 /// Waiting requests, and those picked since the scrape, which count even if the scrape said nothing.

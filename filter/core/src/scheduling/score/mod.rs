@@ -69,6 +69,16 @@ fn each(
     }
 }
 
+/// The mean; `None` of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0u32);
+    for value in values {
+        sum += value;
+        count = count.saturating_add(1);
+    }
+    (count > 0).then(|| sum / f64::from(count))
+}
+
 fn one_if(yes: bool) -> f64 {
     if yes { 1.0 } else { 0.0 }
 }

@@ -167,4 +167,36 @@ crate::tests! {
         }
         assert!(kept("concurrency-detector", json!({"maxConcurrency": 1}), &[], &all).is_empty());
     }
+
+    fn a_detector_in_a_profile_takes_metrics_as_flow_control_does() {
+        let parameters =
+            || json!({"queueDepthThreshold": 5, "kvCacheUtilThreshold": 0.5, "metricsStalenessThreshold": "100ms"});
+        let told = |n, waiting, kv_usage, age| Candidate {
+            waiting,
+            kv_usage,
+            scrape_age_ms: age,
+            ..candidate(n)
+        };
+        let since = |since, candidate| Candidate { waiting_since_scrape: since, ..candidate };
+        for (name, other, stays) in [
+            ("below", told(1, Some(4.0), Some(0.25), Some(100)), true),
+            ("full queue", told(1, Some(5.0), Some(0.25), Some(0)), false),
+            ("full cache", told(1, Some(4.0), Some(0.5), Some(0)), false),
+            ("old", told(1, Some(4.0), Some(0.25), Some(101)), false),
+            ("no scrape", told(1, Some(4.0), Some(0.25), None), false),
+            ("says nothing", told(1, None, Some(f32::NAN), Some(0)), false),
+            // One of the two is enough; what it did not say counts as 0.
+            ("queue alone", told(1, Some(4.0), None, Some(0)), true),
+            ("full queue alone", told(1, Some(5.0), None, Some(0)), false),
+            ("cache alone", told(1, None, Some(0.25), Some(0)), true),
+            ("picked since", since(4, told(1, None, Some(0.25), Some(0))), true),
+            ("too many since", since(5, told(1, None, Some(0.25), Some(0))), false),
+            ("in the figure already", since(4, told(1, Some(4.0), Some(0.25), Some(0))), true),
+        ] {
+            // One that always stays: a detector that leaves nobody keeps all.
+            let all = [told(0, Some(0.0), Some(0.0), Some(0)), other];
+            let expected: &[u64] = if stays { &[0, 1] } else { &[0] };
+            assert_eq!(kept("utilization-detector", parameters(), &[], &all), expected, "{name}");
+        }
+    }
 }

@@ -179,21 +179,4 @@ crate::tests! {
             SessionHeader { header: "x-prefill-session".into(), endpoint: Some(EndpointId(2)) },
         ]);
     }
-
-    fn state_of_plugins_that_are_gone_is_forgotten() {
-        let cold = single(&[("no-hit-lru-scorer", Value::Null, 1.0)]);
-        let mut state = SchedulerState::default();
-        let three = [idle(0), idle(1)];
-        let first = |state: &mut SchedulerState| {
-            let decision =
-                schedule(&cold, &request(1, &[]), &three, state, 0, &mut random()).unwrap();
-            state.remember(&decision, 0);
-            decision.primary.ranked[0].0
-        };
-        assert_eq!(first(&mut state), 0);
-        state.keep_only(&cold);
-        assert_eq!(first(&mut state), 1);
-        state.keep_only(&Scheduler::default());
-        assert_eq!(first(&mut state), 0);
-    }
 }

@@ -4,6 +4,7 @@ mod filters;
 mod handlers;
 mod pickers;
 mod scores;
+mod states;
 mod worked_example;
 
 use super::*;
@@ -77,11 +78,22 @@ fn decide(
     schedule(scheduler, request, candidates, &SchedulerState::default(), 0, &mut random())
 }
 
+/// What each of those that are kept gets.
+fn totals(
+    scheduler: &Scheduler,
+    request: &Request<'_>,
+    candidates: &[Candidate<'_>],
+) -> Result<Vec<(u64, f64)>, SchedulingError> {
+    let state = SchedulerState::default();
+    let scores = super::scores(scheduler, request, candidates, &state, 0, &mut random())?;
+    Ok(scores.into_iter().map(|(id, score)| (id.0, score)).collect())
+}
+
 /// Scores of one scorer, rounded.
 fn scores(kind: &str, parameters: Value, blocks: usize, candidates: &[Candidate<'_>]) -> Vec<f64> {
-    let decision =
-        decide(&single(&[(kind, parameters, 1.0)]), &request(blocks, &[]), candidates).unwrap();
-    decision.primary.scores.iter().map(|(_, score)| (score * 1000.0).round() / 1000.0).collect()
+    let scheduler = single(&[(kind, parameters, 1.0)]);
+    let totals = totals(&scheduler, &request(blocks, &[]), candidates).unwrap();
+    totals.iter().map(|(_, score)| (score * 1000.0).round() / 1000.0).collect()
 }
 
 /// Endpoints that one filter keeps.
@@ -91,8 +103,8 @@ fn kept(
     headers: &dyn Headers,
     candidates: &[Candidate<'_>],
 ) -> Vec<u64> {
-    match decide(&single(&[(kind, parameters, 1.0)]), &request(10, headers), candidates) {
-        Ok(decision) => decision.primary.scores.iter().map(|(id, _)| id.0).collect(),
+    match totals(&single(&[(kind, parameters, 1.0)]), &request(10, headers), candidates) {
+        Ok(totals) => totals.iter().map(|(id, _)| *id).collect(),
         Err(SchedulingError::NoneLeft { .. }) => Vec::new(),
         Err(other) => panic!("{other}"),
     }

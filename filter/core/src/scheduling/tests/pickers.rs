@@ -72,9 +72,8 @@ crate::tests! {
     }
 
     fn fallbacks_are_ranked_and_more_if_the_picker_names_more() {
-        let all: Vec<_> = (0..6u8)
-            .map(|n| Candidate { waiting: Some(f32::from(n)), ..idle(n.into()) })
-            .collect();
+        let all = [3u8, 0, 5, 1, 4, 2]
+            .map(|n| Candidate { waiting: Some(f32::from(n)), ..idle(n.into()) });
         for (most, expected) in [(0, 3), (1, 3), (2, 2), (5, 5), (9, 6)] {
             let scheduler = single(&[
                 ("queue-scorer", Value::Null, 1.0),

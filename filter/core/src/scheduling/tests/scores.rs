@@ -72,8 +72,8 @@ crate::tests! {
         let parameters = json!({"headerName": "X-Tier", "labelKey": "tier"});
         let scheduler = single(&[("header-label-affinity-scorer", parameters, 1.0)]);
         for (header, expected) in [("gold", [1.0, 0.0, 0.0]), ("", [0.0; 3]), ("lead", [0.0; 3])] {
-            let decision = decide(&scheduler, &request(0, &[("x-tier", header)]), &all).unwrap();
-            let scores: Vec<_> = decision.primary.scores.iter().map(|(_, score)| *score).collect();
+            let totals = totals(&scheduler, &request(0, &[("x-tier", header)]), &all).unwrap();
+            let scores: Vec<_> = totals.iter().map(|(_, score)| *score).collect();
             assert_eq!(scores, expected, "{header}");
         }
     }
@@ -98,9 +98,32 @@ crate::tests! {
         assert_eq!(picks, [0, 1, 2]);
         // A prompt that somebody holds neither moves them nor cares.
         let warm = [candidate(0), Candidate { matched_blocks: 1, ..candidate(1) }];
-        let scores: Vec<_> = go(&warm).scores.iter().map(|(_, score)| *score).collect();
-        assert_eq!(scores, [0.5, 0.5]);
+        go(&warm);
         assert_eq!(go(&three).ranked[0].0, 0);
+        assert_eq!(scores("no-hit-lru-scorer", Value::Null, 4, &warm), [0.5, 0.5]);
+    }
+
+    fn cold_prompts_are_spread_over_who_is_there_whoever_was() {
+        let scheduler = single(&[("no-hit-lru-scorer", Value::Null, 1.0)]);
+        let mut state = SchedulerState::default();
+        let mut random = random();
+        let mut go = |ids: [u64; 3]| {
+            let candidates = ids.map(candidate);
+            let decision =
+                schedule(&scheduler, &request(4, &[]), &candidates, &state, 0, &mut random).unwrap();
+            state.remember(&decision, 0);
+            decision.primary.ranked[0].0
+        };
+        for (generation, ids) in [[0, 1, 2], [3, 4, 5], [6, 7, 8]].into_iter().enumerate() {
+            for round in 0..3 {
+                assert_eq!(ids.map(|_| go(ids)), ids, "{generation} {round}");
+            }
+        }
+        // Two pools in turn.
+        for round in 0..9 {
+            let at = round % 3;
+            assert_eq!((go([3, 4, 5]), go([6, 7, 8])), ([3, 4, 5][at], [6, 7, 8][at]), "{round}");
+        }
     }
 
     fn scores_are_clamped_weighed_and_never_nan() {
@@ -110,11 +133,11 @@ crate::tests! {
             ("queue-scorer", Value::Null, f64::INFINITY),
         ]);
         let queued = |n, waiting| Candidate { waiting: Some(waiting), ..negative.clone() }.with_id(n);
-        let decision =
-            decide(&scheduler, &request(0, &[]), &[queued(0, 9.0), queued(1, 1.0)]).unwrap();
+        let two = [queued(0, 9.0), queued(1, 1.0)];
         // 0 × infinity is NaN: it counts nothing.
-        let scores: Vec<_> = decision.primary.scores.iter().map(|(_, score)| *score).collect();
-        assert_eq!(scores, [0.0, f64::INFINITY]);
+        let totals = totals(&scheduler, &request(0, &[]), &two).unwrap();
+        assert_eq!(totals, [(0, 0.0), (1, f64::INFINITY)]);
+        let decision = decide(&scheduler, &request(0, &[]), &two).unwrap();
         assert_eq!(decision.primary.ranked[0].0, 1);
     }
 }

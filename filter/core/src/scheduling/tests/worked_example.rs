@@ -41,9 +41,9 @@ crate::tests! {
         let decision = decide(&scheduler, &request(100, &[]), &replicas).unwrap();
         assert_eq!(decision.primary.ranked, [3, 2, 4].map(EndpointId));
         assert_eq!(decision.reason, PickReason::LoadOverPrefix);
-        let scores: Vec<_> = decision.primary.scores.iter()
-            .map(|(id, score)| (id.0, (score * 100.0).round() / 100.0))
-            .collect();
+        let totals = totals(&scheduler, &request(100, &[]), &replicas).unwrap();
+        let scores: Vec<_> =
+            totals.iter().map(|(id, score)| (*id, (score * 100.0).round() / 100.0)).collect();
         assert_eq!(scores, [(2, 3.85), (3, 4.40), (4, 2.53)]);
     }
 }

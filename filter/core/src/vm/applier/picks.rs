@@ -53,9 +53,9 @@ impl Applier {
                     self.tell(follower, &TableOp::BytesPerToken { id, milli });
                 }
             }
-            Message::Session { plugin, session, endpoint } => {
-                let (plugin, session, endpoint) = (*plugin, *session, *endpoint);
-                self.tell(follower, &TableOp::Session { plugin, session, endpoint });
+            Message::Session { pool, plugin, session, endpoint } => {
+                let (pool, session, endpoint) = (pool.0, *session, *endpoint);
+                self.tell(follower, &TableOp::Session { pool, plugin, session, endpoint });
             }
             // The dispatcher's.
             Message::Flow { .. } | Message::Trap => {}

@@ -1,6 +1,7 @@
 //! Several VMs on one store: what one tells, the others know; whoever dies is replaced.
 
 mod flow;
+mod pools;
 mod precise;
 #[cfg(not(target_arch = "wasm32"))]
 mod random;
