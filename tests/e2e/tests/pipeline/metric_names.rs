@@ -1,4 +1,5 @@
-//! Every name that `docs/metrics.md` lists is there, once there was traffic of all kinds.
+//! Every name that `docs/metrics.md` lists is there, once there was traffic of all kinds; those of tenants are tested
+//! with them.
 
 use crate::bed::{long, roles_config, short};
 use crate::names::{REWRITE, pool};
@@ -14,11 +15,11 @@ const DOC: &str = include_str!("../../../../docs/metrics.md");
 
 /// The names in the first column of the tables between two headings (`…`: the beginning of the name before; `.`: its
 /// group), as patterns: `*` is anything.
-fn documented(from: &str, to: Option<&str>) -> Result<Vec<String>> {
-    let (_, section) = DOC.split_once(from).with_context(|| format!("no section {from}"))?;
-    let section = to.map_or(Some(section), |to| section.split_once(to).map(|(before, _)| before));
+fn documented(from: &str, to: &str) -> Result<Vec<String>> {
+    let section = DOC.split_once(from).and_then(|(_, section)| section.split_once(to));
+    let (section, _) = section.with_context(|| format!("no section {from} before {to}"))?;
     let mut names: Vec<String> = Vec::new();
-    let rows = section.context("the section's end")?.lines().filter(|line| line.starts_with("| `"));
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
     for row in rows {
         let cell = row.split('|').nth(1).context("a cell")?;
         for name in cell.split('`').skip(1).step_by(2) {
@@ -90,7 +91,7 @@ async fn every_name_in_the_docs_is_there() -> Result<()> {
     endpoints.push(Endpoint::new("gone", ([127, 0, 0, 1], 1).into()));
     stack.write_endpoints(&endpoints)?;
 
-    let of_envoy = documented("## Envoy", Some("## The agent"))?;
+    let of_envoy = documented("## Envoy", "## The agent")?;
     let (requests, own): (Vec<_>, Vec<_>) =
         of_envoy.into_iter().partition(|name| name.starts_with("llm_d"));
     let page = stack.envoy.prometheus().await?;
@@ -106,7 +107,7 @@ async fn every_name_in_the_docs_is_there() -> Result<()> {
     let unknown: Vec<_> = stats.iter().filter(|stat| !own.iter().any(|n| n == *stat)).collect();
     assert_eq!(unknown, Vec::<&&str>::new());
 
-    let of_agent = documented("## The agent", None)?;
+    let of_agent = documented("## The agent", "### Tenants")?;
     let agent = stack.agent.as_ref().context("no agent")?.address;
     let complete = async || {
         let page = get(agent, "/metrics").await.ok()?;

@@ -10,6 +10,7 @@ mod deadlines;
 mod identity;
 mod jwt;
 mod queues;
+mod seeing;
 mod shares;
 mod token;
 mod traps;
