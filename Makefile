@@ -12,15 +12,17 @@ export WARMROUTE_WASM_FAULTS := $(TARGET)/wasm/warmroute_filter_faults.wasm
 export WARMROUTE_AGENT       := $(TARGET)/native/warmroute-agent
 export ENGINE_SIM            := $(TARGET)/native/engine-sim
 DEMO                         := $(TARGET)/native/warmroute-demo
+TENANTS                      := $(TARGET)/native/warmroute-tenants
 export TRUTH                 := $(TARGET)/native/warmroute-truth
 export KV_INDEX_BENCH        := $(TARGET)/native/examples/kv_index_bench
 FIND_ENVOY                   := ENVOY=$$(envoy/find.sh) && export ENVOY
 
 NATIVE := --profile native --bins \
-	--package warmroute-agent --package engine-sim --package warmroute-demo --package warmroute-truth
+	--package warmroute-agent --package engine-sim --package warmroute-demo --package warmroute-truth \
+	--package warmroute-tenants
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models build demo up down test test-native test-wasm e2e lint bench truth truth-vllm clean
+.PHONY: help setup models build demo up down test test-native test-wasm e2e lint bench tenants truth truth-vllm clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +66,10 @@ lint: ## formatting, clippy, documentation, dependencies, names; warnings are er
 bench: build ## rate and memory of KV events, and one honest ratio, measured side by side in one run
 	@$(CARGO) build $(CARGO_FLAGS) --profile native --package warmroute-agent --example kv_index_bench
 	@$(FIND_ENVOY) && $(DEMO) bench
+
+tenants: build ## what tenants get: shares, budgets, waiting times, accounts; target/report/tenants.json
+	@filter/proxy-wasm/build.sh fault-injection
+	@$(FIND_ENVOY) && $(TENANTS)
 
 truth: build ## what the filter believes that engines hold, against what they hold; target/report/truth.json
 	@$(FIND_ENVOY) && $(TRUTH)

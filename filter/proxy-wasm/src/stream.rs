@@ -8,9 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use warmroute_core::config::PluginConfig;
 use warmroute_core::debug;
-use warmroute_core::exchange::{
-    Env, Exchange, Headers, RequestHead, ResponseHead, Step, is_internal,
-};
+use warmroute_core::exchange::{Env, Exchange, Headers, RequestHead, ResponseHead, Step};
 use warmroute_core::request::LocalReply;
 use warmroute_core::response::End;
 use warmroute_core::telemetry::SetId;
@@ -122,8 +120,8 @@ impl Stream {
     }
 
     /// No client steers routing, identity or a sidecar.
-    fn strip_internal_headers(pairs: &[(String, Vec<u8>)]) {
-        for (name, _) in pairs.iter().filter(|(name, _)| is_internal(name.as_bytes())) {
+    fn strip_internal_headers(headers: &Headers) {
+        for name in headers.internal_names() {
             host::remove_header(MapType::HttpRequestHeaders, name);
         }
     }
@@ -192,8 +190,8 @@ impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
         let pairs = host::header_pairs(MapType::HttpRequestHeaders);
         faults::on_request(&pairs);
-        Self::strip_internal_headers(&pairs);
         let headers = Headers::new(pairs, self.config.trust_control_headers);
+        Self::strip_internal_headers(&headers);
         let head = RequestHead { headers, end_of_stream };
         if self.config.debug_path.as_ref().is_some_and(|path| path == head.path()) {
             return self.reply_with_state();

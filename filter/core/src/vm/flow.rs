@@ -3,7 +3,7 @@
 //! What workers say to the dispatcher goes through the applier's queue; what it answers, through the queue of each
 //! worker, which is named after the slot of its row.
 
-use super::{Keys, Message, SharedStore, VmState};
+use super::{Keys, Message, Routed, SharedStore, VmState};
 use crate::flow_control::dispatcher::{Dispatcher, PoolControl, places_matter};
 use crate::flow_control::policy::saturation::{EndpointLoad, Role};
 use crate::flow_control::protocol::{FromWorker, PoolKey, Request, ToWorker, Usage};
@@ -11,7 +11,6 @@ use crate::flow_control::worker::{Admission, Event, Ticket, TimeToLive, Worker};
 use crate::quota::{Ask as BudgetAsk, Level};
 use crate::replica::{EndpointState, Replica};
 use std::collections::BTreeMap;
-use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::flow::FlowControl;
 use warmroute_shared_state::policy::plugin::ROLE_LABEL;
@@ -45,7 +44,8 @@ pub(super) struct Flow {
 #[derive(Debug)]
 struct Dispatching {
     dispatcher: Dispatcher,
-    revision: u64,
+    /// Revisions of policy and roster that it was told of.
+    told: Option<(u64, u64)>,
     loads: BTreeMap<PoolKey, Vec<EndpointLoad>>,
     /// Who answers at which slot, by the reports of each.
     slots: BTreeMap<usize, u64>,
@@ -94,17 +94,26 @@ pub fn pool_key(pool: Option<&Pool>) -> PoolKey {
 }
 
 fn loads(replica: &Replica, pool: Option<&Pool>) -> Vec<EndpointLoad> {
-    let ready = replica.roster.iter().filter(|e| e.is_ready() && e.is_in(pool));
-    ready.map(load_of).collect()
+    ready(replica, pool).map(load_of).collect()
+}
+
+fn ready<'r>(
+    replica: &'r Replica,
+    pool: Option<&'r Pool>,
+) -> impl Iterator<Item = &'r EndpointState> {
+    replica.roster.iter().filter(move |e| e.is_ready() && e.is_in(pool))
+}
+
+fn role_of(endpoint: &EndpointState) -> Role {
+    let label = endpoint.record.labels.iter().find(|(key, _)| key == ROLE_LABEL);
+    Role::of_label(label.map(|(_, value)| value.as_str()))
 }
 
 /// The endpoint as a saturation detector sees it.
 pub(super) fn load_of(endpoint: &EndpointState) -> EndpointLoad {
-    let labels = &endpoint.record.labels;
-    let label = labels.iter().find(|(key, _)| key == ROLE_LABEL);
     EndpointLoad {
         id: endpoint.record.id,
-        role: Role::of_label(label.map(|(_, value)| value.as_str())),
+        role: role_of(endpoint),
         waiting: endpoint.load.waiting,
         kv_usage: endpoint.load.kv_usage,
         scraped_ms: (endpoint.load_at_ms > 0).then_some(endpoint.load_at_ms),
@@ -115,7 +124,7 @@ impl Dispatching {
     fn new(store: &dyn SharedStore, keys: &Keys, slots: BTreeMap<usize, u64>, now_ms: u64) -> Self {
         let live: Vec<u64> = slots.values().copied().collect();
         let dispatcher = Dispatcher::new(next_epoch(store, keys, now_ms), &live, now_ms);
-        Self { dispatcher, revision: 0, loads: BTreeMap::new(), slots }
+        Self { dispatcher, told: None, loads: BTreeMap::new(), slots }
     }
 
     /// Where this VM answers.
@@ -134,8 +143,12 @@ impl Dispatching {
     /// Tells the dispatcher what changed of configuration, endpoints and loads.
     fn learn(&mut self, replica: &Replica, now_ms: u64) {
         let policy = replica.policy.current();
-        if self.revision != replica.policy.revision() {
-            self.revision = replica.policy.revision();
+        let newest = (replica.policy.revision(), replica.roster.revision());
+        let told = self.told.replace(newest);
+        if told == Some(newest) {
+            return;
+        }
+        if told.is_none_or(|(policy, _)| policy != newest.0) {
             self.dispatcher.configure(&controls(policy), now_ms);
             self.loads.clear();
         }
@@ -195,18 +208,20 @@ impl VmState {
         admission
     }
 
-    /// An admitted request went to these endpoints: said where the pool's detector needs to know.
+    /// An admitted request was picked for: said where the detector of its pool needs to know. `policy`: the one that the
+    /// pool is of.
     pub fn placed(
         &mut self,
         ticket: Ticket,
+        policy: &Policy,
         pool: Option<&Pool>,
-        endpoints: &[EndpointId],
+        routed: &Routed,
         now_ms: u64,
     ) {
-        let policy = self.follower.replica.policy.current();
         let Some(flow) = Self::flow_control_of(policy, pool) else { return };
-        if places_matter(&flow.detector, &loads(&self.follower.replica, pool)) {
-            self.flow.worker.placed(ticket, endpoints);
+        let roles = || ready(&self.follower.replica, pool).map(role_of);
+        if places_matter(&flow.detector, roles) {
+            self.flow.worker.placed(ticket, &routed.endpoints());
             self.pump(now_ms);
         }
     }
@@ -305,7 +320,7 @@ impl VmState {
             let policy = replica.policy.current();
             let is_empty = |key: PoolKey| {
                 let pool = policy.pools.iter().find(|pool| pool_key(Some(pool)) == key);
-                !replica.roster.iter().any(|e| e.is_ready() && e.is_in(pool))
+                ready(replica, pool).next().is_none()
             };
             let events = self.flow.worker.tick(is_empty, now_ms);
             self.flow.events.extend(events);

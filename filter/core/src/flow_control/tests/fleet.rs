@@ -15,7 +15,7 @@ pub(super) const POOL: PoolKey = PoolKey(7);
 pub(super) const FOR_EVER: TimeToLive = TimeToLive { request_ms: 0, no_endpoint_ms: 0 };
 
 /// A pool of one endpoint with so many places.
-pub(super) fn control(places: u64, fairness: Fairness) -> FlowControl {
+pub(crate) fn control(places: u64, fairness: Fairness) -> FlowControl {
     let limits = BandLimits { fairness, ..BandLimits::default() };
     FlowControl {
         scheduler: 0,

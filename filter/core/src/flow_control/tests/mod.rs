@@ -7,3 +7,5 @@ mod flow;
 mod recovery;
 mod shares;
 mod simulation;
+
+pub(crate) use fleet::control;

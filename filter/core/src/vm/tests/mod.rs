@@ -125,6 +125,21 @@ crate::tests! {
         }
     }
 
+    fn a_roster_that_was_built_anew_passes_for_another_one() {
+        let mut world = World::new(3);
+        let mut follower = world.fresh();
+        // So many that the checkpoint stands for most of them.
+        for _ in 0..100 {
+            let load = Load::default();
+            world.delta(vec![AgentOp::Load { id: record(0).id, age_ms: 10, load }]);
+        }
+        world.sync(&mut follower);
+        let before = follower.replica.roster.revision();
+        follower.distrust();
+        assert_eq!(world.sync(&mut follower), SyncOutcome::Rebuilt);
+        assert!(follower.replica.roster.revision() > before);
+    }
+
     fn a_restarted_endpoint_starts_cold_in_every_vm() {
         let mut world = World::new(2);
         let mut other = world.fresh();
