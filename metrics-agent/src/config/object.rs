@@ -154,7 +154,7 @@ impl Metadata {
             namespace,
             name: checked_name("name", self.name)?,
             labels: self.labels.unwrap_or_default(),
-            created: self.creation_timestamp.map(timestamp).transpose()?,
+            created: self.creation_timestamp.as_ref().map(timestamp).transpose()?,
             split: split(&self.annotations.unwrap_or_default())?,
             place,
         })
@@ -178,7 +178,7 @@ pub(super) fn checked_name(field: &'static str, name: Spanned<String>) -> Result
     Err((line, Problem::bad(field, &text, expected)))
 }
 
-fn timestamp(time: Spanned<String>) -> Result<Timestamp, Fault> {
+fn timestamp(time: &Spanned<String>) -> Result<Timestamp, Fault> {
     Timestamp::parse(&time.value).ok_or_else(|| {
         let expected = "a time of RFC 3339, like 2026-01-31T12:00:00Z";
         (time.referenced.line(), Problem::bad("creationTimestamp", &time.value, expected))
