@@ -28,6 +28,9 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(8000);
 /// When a batch of records is given up, to be sent again.
 const RECORDS_TIMEOUT: Duration = Duration::from_millis(5000);
 
+/// When a status of tenants is given up: the next one comes soon.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(900);
+
 /// First and longest pause after a failed request to the agent.
 const RETRY_MS: (u64, u64) = (100, 2000);
 
@@ -208,6 +211,10 @@ impl RootContext for Root {
                 runtime.consume_queue(self.id);
                 self.poll_agent(runtime, &config.agent_cluster, now_ms);
                 runtime.metrics.report_table(&runtime.vm, now_ms);
+                if let Some(status) = runtime.vm.next_tenant_status(now_ms) {
+                    // Its answer changes nothing.
+                    host::post(&config.agent_cluster, "/v1/tenants", &status, STATUS_TIMEOUT);
+                }
             } else {
                 runtime.queue_root = None;
             }

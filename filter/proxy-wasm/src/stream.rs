@@ -1,7 +1,7 @@
 //! One HTTP stream: callbacks to events of its exchange, steps to host calls.
 
 use crate::edits::change_response;
-use crate::{faults, host, runtime, turns};
+use crate::{faults, host, last_words, runtime, turns};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, BufferType, MapType};
 use std::cell::{Cell, RefCell};
@@ -79,7 +79,11 @@ impl Stream {
         let shared = Rc::clone(&self.shared);
         runtime::with(|runtime| runtime.turns.insert(self.id, shared));
         turns::deliver(self.id, Some(self.id));
-        self.shared.exchange.borrow().waits()
+        let waits = self.shared.exchange.borrow().waits();
+        if waits {
+            last_words::waits(self.id);
+        }
+        waits
     }
 
     /// `request_ended`: the client has sent all of it.
@@ -140,7 +144,10 @@ impl Stream {
     }
 
     fn request_end(&mut self) -> Action {
+        let begun_ns = host::now_ns();
         let step = self.event(|exchange, env| exchange.on_request_end(env));
+        let took_ns = host::now_ns().saturating_sub(begun_ns);
+        runtime::with(|runtime| runtime.metrics.decided(took_ns));
         self.carry_out(step, true)
     }
 
@@ -298,6 +305,7 @@ impl HttpContext for Stream {
         let client_gone = !self.recorded && !self.shared.replied.get() && downstream_left();
         self.event(|exchange, env| exchange.on_done(env, client_gone));
         runtime::with(|runtime| runtime.turns.remove(&self.id));
+        last_words::waits_no_longer(self.id);
         self.write_record();
         turns::deliver(self.id, None);
     }

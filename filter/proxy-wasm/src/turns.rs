@@ -2,7 +2,7 @@
 
 use crate::edits::change_request;
 use crate::stream::Shared;
-use crate::{host, runtime};
+use crate::{host, last_words, runtime};
 use proxy_wasm::hostcalls;
 use std::rc::Rc;
 use warmroute_core::exchange::{Ending, Env, Exchange, Forward, Step};
@@ -87,6 +87,7 @@ fn deliver_one(event: Event, inside: Option<u32>) {
             }
         }
     }
+    last_words::waits_no_longer(context);
 }
 
 fn exchange_event<T>(

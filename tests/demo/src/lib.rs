@@ -5,7 +5,7 @@
 //! - [`load`]: the closed-loop load generator;
 //! - [`cases`]: what is compared, and how;
 //! - [`report`]: table, JSON and page;
-//! - [`mod@bench`]: what the filter costs.
+//! - [`mod@bench`]: what it takes to know what engines hold.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

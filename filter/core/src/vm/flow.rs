@@ -3,6 +3,7 @@
 //! What workers say to the dispatcher goes through the applier's queue; what it answers, through the queue of each
 //! worker, which is named after the slot of its row.
 
+use super::tenant_status::ToldStatus;
 use super::{Keys, Message, Routed, SharedStore, VmState};
 use crate::flow_control::dispatcher::{Dispatcher, PoolControl, places_matter};
 use crate::flow_control::policy::saturation::{EndpointLoad, Role};
@@ -32,7 +33,7 @@ pub struct OrderTo {
 #[derive(Debug)]
 pub(super) struct Flow {
     worker: Worker,
-    dispatcher: Option<Box<Dispatching>>,
+    pub(super) dispatcher: Option<Box<Dispatching>>,
     events: Vec<Event>,
     reports: Vec<FromWorker>,
     orders: Vec<OrderTo>,
@@ -42,8 +43,10 @@ pub(super) struct Flow {
 
 /// The dispatcher with what it was last told of the world.
 #[derive(Debug)]
-struct Dispatching {
-    dispatcher: Dispatcher,
+pub(super) struct Dispatching {
+    pub(super) dispatcher: Dispatcher,
+    /// What the agent was told of tenants.
+    pub(super) told_status: ToldStatus,
     /// Revisions of policy and roster that it was told of.
     told: Option<(u64, u64)>,
     loads: BTreeMap<PoolKey, Vec<EndpointLoad>>,
@@ -121,10 +124,18 @@ pub(super) fn load_of(endpoint: &EndpointState) -> EndpointLoad {
 }
 
 impl Dispatching {
-    fn new(store: &dyn SharedStore, keys: &Keys, slots: BTreeMap<usize, u64>, now_ms: u64) -> Self {
+    fn new(
+        store: &dyn SharedStore,
+        keys: &Keys,
+        incarnation: u64,
+        slots: BTreeMap<usize, u64>,
+        now_ms: u64,
+    ) -> Self {
         let live: Vec<u64> = slots.values().copied().collect();
-        let dispatcher = Dispatcher::new(next_epoch(store, keys, now_ms), &live, now_ms);
-        Self { dispatcher, told: None, loads: BTreeMap::new(), slots }
+        let (epoch, envoy) = next_epoch(store, keys, incarnation, now_ms);
+        let dispatcher = Dispatcher::new(epoch, &live, now_ms);
+        let told_status = ToldStatus::new(envoy);
+        Self { dispatcher, told_status, told: None, loads: BTreeMap::new(), slots }
     }
 
     /// Where this VM answers.
@@ -172,18 +183,24 @@ impl Dispatching {
     }
 }
 
-/// A number greater than that of any dispatcher before.
-fn next_epoch(store: &dyn SharedStore, keys: &Keys, now_ms: u64) -> u64 {
-    let mut epoch = now_ms.max(1);
+/// A number greater than that of any dispatcher before, and one that all dispatchers of this Envoy have and no other
+/// Envoy's: the incarnation of the first one's VM.
+fn next_epoch(store: &dyn SharedStore, keys: &Keys, incarnation: u64, now_ms: u64) -> (u64, u64) {
+    let (mut epoch, mut envoy) = (now_ms.max(1), incarnation);
     for _ in 0..16 {
         let (bytes, cas) = store.get(&keys.dispatcher).unwrap_or_default();
-        let last = bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        epoch = last.saturating_add(1).max(now_ms);
-        if store.set(&keys.dispatcher, &epoch.to_le_bytes(), Some(cas)).is_ok() {
+        let word = |at: usize| {
+            let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk::<8>());
+            bytes.map(|bytes| u64::from_le_bytes(*bytes))
+        };
+        epoch = word(0).unwrap_or(0).saturating_add(1).max(now_ms);
+        envoy = word(8).unwrap_or(incarnation);
+        let value = [epoch.to_le_bytes(), envoy.to_le_bytes()].concat();
+        if store.set(&keys.dispatcher, &value, Some(cas)).is_ok() {
             break;
         }
     }
-    epoch
+    (epoch, envoy)
 }
 
 impl VmState {
@@ -250,12 +267,6 @@ impl VmState {
         (self.flow.worker.parked(), self.flow.worker.held())
     }
 
-    /// The dispatcher, if this VM has the role.
-    #[must_use]
-    pub fn dispatcher(&self) -> Option<&Dispatcher> {
-        self.flow.dispatcher.as_ref().map(|dispatching| &dispatching.dispatcher)
-    }
-
     /// An order of the dispatcher came for this VM.
     pub fn on_order(&mut self, bytes: &[u8], now_ms: u64) {
         if let Ok(message) = ToWorker::decode(bytes) {
@@ -305,7 +316,8 @@ impl VmState {
         match (&self.applier, &self.flow.dispatcher) {
             (Some(applier), None) => {
                 let slots = applier.live().iter().copied().collect();
-                let dispatching = Dispatching::new(store, &self.keys, slots, now_ms);
+                let incarnation = self.ledger.incarnation();
+                let dispatching = Dispatching::new(store, &self.keys, incarnation, slots, now_ms);
                 self.flow.dispatcher = Some(Box::new(dispatching));
             }
             (None, Some(_)) => self.flow.dispatcher = None,

@@ -19,6 +19,7 @@ mod row_slot;
 mod shares;
 mod state;
 mod store;
+mod tenant_status;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The subcommands.
 
-pub(crate) mod bench;
+pub(crate) mod bench_kv;
 pub(crate) mod down;
 pub(crate) mod run;
 pub(crate) mod up;

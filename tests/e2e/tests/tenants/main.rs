@@ -5,6 +5,7 @@ mod bed;
 mod budgets;
 mod identity;
 mod queues;
+mod seeing;
 mod shares;
 mod traps;
 mod usage;

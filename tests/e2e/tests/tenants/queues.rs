@@ -39,21 +39,21 @@ fn prioritized() -> String {
 }
 
 /// One scripted engine behind the workers.
-struct Bed {
-    stack: Stack,
+pub(crate) struct Bed {
+    pub(crate) stack: Stack,
     engine: ScriptedEngine,
     workers: Vec<WorkerConnection>,
 }
 
 /// A request under way.
-struct Call {
+pub(crate) struct Call {
     answer: JoinHandle<Result<Response>>,
     served: Served,
 }
 
 impl Call {
     /// Waits for it at the engine.
-    async fn arrived(&mut self) -> Result<()> {
+    pub(crate) async fn arrived(&mut self) -> Result<()> {
         tokio::select! {
             arrived = self.served.arrived() => {
                 arrived.context("it did not arrive at the engine").map(|_| ())
@@ -66,7 +66,7 @@ impl Call {
     }
 
     /// The engine answers it; waits until the client has it.
-    async fn finish(self) -> Result<()> {
+    pub(crate) async fn finish(self) -> Result<()> {
         self.served.send(ANSWER);
         self.served.done();
         let answer = self.answer.await??;
@@ -75,7 +75,7 @@ impl Call {
     }
 
     /// What the client gets while the engine does not answer.
-    async fn refused(self) -> Result<Response> {
+    pub(crate) async fn refused(self) -> Result<Response> {
         self.answer.await?
     }
 
@@ -86,7 +86,7 @@ impl Call {
 }
 
 impl Bed {
-    async fn start(documents: &str) -> Result<Self> {
+    pub(crate) async fn start(documents: &str) -> Result<Self> {
         Self::start_with(documents, "").await
     }
 
@@ -109,7 +109,7 @@ impl Bed {
         Ok(bed)
     }
 
-    fn call(&self, key: &str, id: &str) -> Call {
+    pub(crate) fn call(&self, key: &str, id: &str) -> Call {
         self.send(short(key, 4), id)
     }
 
@@ -126,7 +126,7 @@ impl Bed {
     }
 
     /// Waits until so many requests wait and so many have their turn, over all workers.
-    async fn settled(&mut self, parked: u64, turns: u64) -> Result<()> {
+    pub(crate) async fn settled(&mut self, parked: u64, turns: u64) -> Result<()> {
         let mut seen = (0, 0);
         let since = std::time::Instant::now();
         while since.elapsed() < e2e::stack::PATIENCE {

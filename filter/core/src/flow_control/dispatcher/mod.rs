@@ -14,7 +14,7 @@ mod requests;
 mod views;
 
 pub use in_flight::places_matter;
-pub use views::{PoolView, QueueLength};
+pub use views::{FlowKey, FlowView, PoolView};
 
 use crate::flow_control::policy::saturation::EndpointLoad;
 use crate::flow_control::protocol::{Order, PoolKey, Request, TicketId, ToWorker, Usage};

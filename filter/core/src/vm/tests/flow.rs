@@ -81,7 +81,8 @@ crate::tests! {
             let kind = PageKind::Snapshot { page: 0, pages: 1 };
             let page = Page { position: Position { epoch, seq: 1 }, kind, ops };
             envoy.vms[0].on_page(&envoy.store, &page.encode(), envoy.now).unwrap();
-            let pools: Vec<_> = envoy.vms[0].dispatcher().unwrap().pools(envoy.now).collect();
+            let dispatching = envoy.vms[0].flow.dispatcher.as_ref().unwrap();
+            let pools: Vec<_> = dispatching.dispatcher.pools(envoy.now).collect();
             assert_eq!(pools.first().map(|pool| pool.saturation), saturation, "{epoch}");
         }
     }

@@ -6,6 +6,7 @@ mod precise;
 #[cfg(not(target_arch = "wasm32"))]
 mod random;
 mod stages;
+mod tenant_status;
 mod workers;
 
 use super::*;
