@@ -4,7 +4,6 @@
 use crate::host;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use warmroute_core::request::LocalReply;
 
 thread_local! {
     /// Contexts of the streams that wait. Not part of the runtime, which is at work when it panics.
@@ -35,10 +34,10 @@ fn answer_waiting() {
     let waiting = WAITING.try_with(|waiting| {
         waiting.try_borrow_mut().map(|mut waiting| core::mem::take(&mut *waiting)).ok()
     });
-    let reply = LocalReply::lost();
     for context in waiting.ok().flatten().unwrap_or_default() {
         if host::act_on(context) {
-            host::reply(reply.status, &reply.header_pairs(), &reply.body, "warmroute_vm_failed");
+            // On its way out it meets the dead VM, so Envoy puts its own in its place: 503, `wasm_fail_stream`.
+            host::reply(503, &[], b"", "wasm_fail_stream");
         }
     }
 }

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use warmroute_shared_state::usage_record::UsageRecord;
 use warmroute_shared_state::usage_record::batch::Batch;
 use writer::{Jobs, Stored};
@@ -106,7 +106,7 @@ pub struct Ledger {
     counted: Arc<Counted>,
     jobs: Jobs,
     places: Semaphore,
-    reports: Semaphore,
+    reports: Arc<Semaphore>,
 }
 
 /// The right to hand over a batch; taken before its body is read, so that memory is bounded.
@@ -128,7 +128,7 @@ impl Ledger {
             counted,
             jobs,
             places: Semaphore::new(BATCHES_AT_ONCE),
-            reports: Semaphore::new(1),
+            reports: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -159,12 +159,13 @@ impl Ledger {
         taken
     }
 
-    /// The turn to read the file for a report.
+    /// The turn to read the file for a report; whoever reads holds it until it is done, also if nobody waits for that
+    /// any more.
     ///
     /// # Errors
     /// Never, as turns are not closed.
-    pub async fn report_turn(&self) -> Result<SemaphorePermit<'_>, tokio::sync::AcquireError> {
-        self.reports.acquire().await
+    pub async fn report_turn(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        Arc::clone(&self.reports).acquire_owned().await
     }
 
     /// What was counted.

@@ -64,7 +64,8 @@ async fn take(ledger: &Ledger, numbers: &[u64]) -> Result<Stored, NotTaken> {
 
 /// All that a file holds.
 pub(super) fn whole(file: &Path, by: &[By]) -> Report {
-    let filter = Filter { tenant: None, model: None, period: Period::new(None, None, 0).unwrap() };
+    let period = Period::new(None, None, 0).unwrap();
+    let filter = Filter { tenant: None, model: None, period, max_rows: usize::MAX };
     report(&open_to_read(file).unwrap(), &filter, by, None).unwrap()
 }
 

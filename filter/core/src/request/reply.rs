@@ -113,12 +113,6 @@ impl LocalReply {
         Self::error(503, "Too many large requests are being received at once.", None).retry_later()
     }
 
-    /// 503: it was not sent on, and who should have done that failed.
-    #[must_use]
-    pub fn lost() -> Self {
-        Self::error(503, "The request was not sent on: its worker failed.", None).retry_later()
-    }
-
     /// The same with `retry-after`: another try in a second may succeed.
     #[must_use]
     pub(crate) fn retry_later(mut self) -> Self {

@@ -133,7 +133,7 @@ impl Dispatching {
     ) -> Self {
         let live: Vec<u64> = slots.values().copied().collect();
         let (epoch, envoy) = next_epoch(store, keys, incarnation, now_ms);
-        let dispatcher = Dispatcher::new(epoch, &live, now_ms);
+        let dispatcher = Dispatcher::new(epoch, incarnation, &live, now_ms);
         let told_status = ToldStatus::new(envoy);
         Self { dispatcher, told_status, told: None, loads: BTreeMap::new(), slots }
     }
@@ -270,6 +270,9 @@ impl VmState {
     /// An order of the dispatcher came for this VM.
     pub fn on_order(&mut self, bytes: &[u8], now_ms: u64) {
         if let Ok(message) = ToWorker::decode(bytes) {
+            // With tenants it goes on being heard, though nobody asks it for anything: it may have to remember what the
+            // dispatcher's own VM takes of their budgets.
+            self.flow.used |= !self.follower.replica.policy.current().tenants.is_empty();
             let events = self.flow.worker.on_message(message, now_ms);
             self.flow.events.extend(events);
             self.pump(now_ms);

@@ -4,6 +4,7 @@ use crate::bed::{KEY_A, KEY_B, short, tenants, usage};
 use anyhow::{Context as _, Result, ensure};
 use e2e::client::{self, Request, Response};
 use e2e::scripted_engine::{ScriptedEngine, Served};
+use e2e::state::FilterState;
 use e2e::workers::{WorkerConnection, one_each};
 use e2e::{Endpoint, Setup, Stack};
 use tokio::task::JoinHandle;
@@ -32,7 +33,7 @@ pub(crate) fn flow_control_with(plugins: &str, places: u32, fields: &str) -> Str
 }
 
 /// A tenant `a` of priority 7, and `b` of priority 0.
-fn prioritized() -> String {
+pub(crate) fn prioritized() -> String {
     let premium = "---\napiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {name: premium}\n\
                    spec: {priority: 7, poolRef: {name: default}}\n";
     tenants("  inject: {objective: premium}", "") + premium
@@ -91,7 +92,7 @@ impl Bed {
     }
 
     /// The same with more fields for the plugin configuration, each with a comma before it.
-    async fn start_with(documents: &str, plugin: &str) -> Result<Self> {
+    pub(crate) async fn start_with(documents: &str, plugin: &str) -> Result<Self> {
         let engine = ScriptedEngine::start().await?;
         let mut setup = Setup::new(0, WORKERS).document(documents);
         plugin.clone_into(&mut setup.plugin_config_extra);
@@ -121,8 +122,19 @@ impl Bed {
     }
 
     /// The tests' requests in the order in which they arrived at the engine.
-    fn order(&self) -> Vec<String> {
+    pub(crate) fn order(&self) -> Vec<String> {
         self.engine.order().into_iter().filter(|id| id != PRIME).collect()
+    }
+
+    /// Configures anew, and waits until every worker decides by it.
+    pub(crate) async fn reconfigure(&mut self, documents: &str) -> Result<()> {
+        let before = self.stack.filter_state().await?.policy.revision;
+        self.stack.write_documents(documents)?;
+        for worker in &mut self.workers {
+            let changed = |state: &FilterState| state.policy.revision != before;
+            worker.until(e2e::stack::PATIENCE, "another configuration", changed).await?;
+        }
+        Ok(())
     }
 
     /// Waits until so many requests wait and so many have their turn, over all workers.

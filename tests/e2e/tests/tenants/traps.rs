@@ -50,8 +50,6 @@ async fn who_waits_in_a_vm_that_panics_is_told_at_once() -> Result<()> {
     for answer in waiting {
         let answer = tokio::time::timeout(RECOVERY, answer).await.context("it hangs")???;
         assert_eq!(answer.status, 503, "{}", answer.text());
-        assert_eq!(answer.header("retry-after"), Some("1"));
-        assert_eq!(answer.json()["error"]["type"], "service_unavailable_error");
     }
     // The engine's answer finds no VM.
     running.done();
