@@ -54,7 +54,7 @@ fn deliver_one(event: Event, inside: Option<u32>) {
             runtime.turns.remove(&context);
             if let Event::Granted { ticket, .. } = event {
                 runtime.vm.release(ticket, Usage::default(), None, now_ms);
-                runtime.flush();
+                runtime.flush(now_ms);
             }
         });
         return;
