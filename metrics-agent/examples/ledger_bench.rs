@@ -65,8 +65,12 @@ fn main() {
             store.insert(batch.records.iter()).unwrap();
             storing += start.elapsed().as_secs_f64();
         }
-        let filter =
-            Filter { tenant: None, model: None, period: Period::new(None, None, 0).unwrap() };
+        let filter = Filter {
+            tenant: None,
+            model: None,
+            period: Period::new(None, None, 0).unwrap(),
+            max_rows: usize::MAX,
+        };
         let start = Instant::now();
         let sums = report(&open_to_read(&file).unwrap(), &filter, &[By::Tenant], None).unwrap();
         let rate = count as f64 / storing;

@@ -25,4 +25,5 @@ pub mod metrics;
 pub mod publish;
 pub mod scrape;
 pub mod serve;
+pub mod tenant_status;
 pub mod tokenizer;

@@ -6,6 +6,7 @@
 mod kv_events;
 mod llm_d;
 pub mod pools;
+pub mod tenants;
 
 pub use kv_events::KvEventMetrics;
 

@@ -6,6 +6,7 @@
 //! - [`stream`]: pages that the agent sends to Envoy (snapshot, then deltas);
 //! - [`policy`]: the compiled configuration, for the filter to decide by;
 //! - [`usage_record`]: one finished request, for the ledger;
+//! - [`tenant_status`]: how an Envoy's budgets and queues stand, for the agent's page and metrics;
 //! - [`frame`]: delta frames in Envoy's shared data, read by every VM;
 //! - [`checkpoint`]: what a VM that fell behind rebuilds its table from;
 //! - [`wire`]: bounds-checked little-endian reading and writing.
@@ -33,6 +34,7 @@ pub mod prefix;
 pub mod signals;
 pub mod stream;
 pub mod table_op;
+pub mod tenant_status;
 pub mod usage_record;
 pub mod wire;
 

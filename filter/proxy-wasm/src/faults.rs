@@ -20,7 +20,9 @@ pub(crate) fn on_request(pairs: &[(String, Vec<u8>)]) {
     match fault.as_slice() {
         b"panic" => panic!("fault injection: panic"),
         b"panic-applier" => {
-            crate::runtime::with(|runtime| runtime.tell_applier(&Message::Trap.encode()));
+            let trap = Message::Trap.encode();
+            let now_ms = crate::host::now_ms();
+            crate::runtime::with(|runtime| runtime.tell_applier(&trap, now_ms));
         }
         fault => {
             if let Some(slot) = fault.strip_prefix(b"panic-slot=") {

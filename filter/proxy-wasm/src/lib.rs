@@ -11,6 +11,7 @@
 mod edits;
 mod faults;
 mod host;
+mod last_words;
 mod metrics;
 mod request_stats;
 mod root;
@@ -24,5 +25,6 @@ use proxy_wasm::types::LogLevel;
 
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(LogLevel::Info);
+    last_words::install();
     proxy_wasm::set_root_context(|id| Box::new(root::Root::new(id)));
 }}

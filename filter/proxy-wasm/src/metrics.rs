@@ -53,6 +53,7 @@ pub(crate) struct Metrics {
     picks: [(&'static str, Stat); 3],
     fail_open: Stat,
     prompts: [(&'static str, Stat); 3],
+    decision_us: Stat,
     event_to_visible_ms: Stat,
     pub(crate) rejected: Stat,
     pub(crate) agent_failures: Stat,
@@ -84,6 +85,7 @@ impl Metrics {
             fail_open: Stat::counter("warmroute.fail_open"),
             prompts: ["rendered", "unrendered", "approximate"]
                 .map(|source| (source, Stat::counter(&format!("warmroute.prompts.{source}")))),
+            decision_us: Stat::histogram("warmroute.decision_us"),
             event_to_visible_ms: Stat::histogram("warmroute.event_to_visible_ms"),
             rejected: Stat::counter("warmroute.rejected"),
             agent_failures: Stat::counter("warmroute.agent_failures"),
@@ -113,6 +115,11 @@ impl Metrics {
         if let Some((_, stat)) = self.prompts.iter().find(|(name, _)| Some(*name) == source) {
             stat.add(1);
         }
+    }
+
+    /// All of a request was there; what becomes of it was known after so many nanoseconds.
+    pub(crate) fn decided(&self, took_ns: u64) {
+        self.decision_us.set(took_ns / 1_000);
     }
 
     /// This VM learned of events that happened at these times, in ms since 1970.

@@ -13,11 +13,12 @@ use warmroute_core::config::PluginConfig;
 use warmroute_core::ledger::Token;
 use warmroute_core::vm::PageOutcome;
 
-/// Between two ticks of a VM that is not the applier: heartbeats and leases live from them.
+/// Between two ticks of an idle VM: heartbeats and leases live from them.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Of the applier: rows are added up and deltas published at least this often.
-const APPLIER_TICK: Duration = Duration::from_millis(5);
+/// Of the applier: rows are added up and deltas published at least this often. And of a VM that has requests: what it
+/// has for others goes in parcels.
+const BUSY_TICK: Duration = Duration::from_millis(5);
 
 /// How long the agent may hold an answer while it has no news.
 const WAIT_MS: u64 = 5000;
@@ -27,6 +28,9 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(8000);
 
 /// When a batch of records is given up, to be sent again.
 const RECORDS_TIMEOUT: Duration = Duration::from_millis(5000);
+
+/// When a status of tenants is given up: the next one comes soon.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(900);
 
 /// First and longest pause after a failed request to the agent.
 const RETRY_MS: (u64, u64) = (100, 2000);
@@ -43,11 +47,11 @@ impl Root {
         Self { id, config: None, fast_ticks: true }
     }
 
-    /// Ticks follow the role.
-    fn set_pace(&mut self, applier: bool) {
-        if applier != self.fast_ticks {
-            self.fast_ticks = applier;
-            let _ = host::set_tick_period(if applier { APPLIER_TICK } else { TICK });
+    /// Ticks follow the role, and whether there are requests.
+    fn set_pace(&mut self, busy: bool) {
+        if busy != self.fast_ticks {
+            self.fast_ticks = busy;
+            let _ = host::set_tick_period(if busy { BUSY_TICK } else { TICK });
         }
     }
 
@@ -184,14 +188,14 @@ impl RootContext for Root {
         });
         self.config = Some(config);
         // The first tick comes soon: until somebody is the applier there is no table.
-        let _ = host::set_tick_period(APPLIER_TICK);
+        let _ = host::set_tick_period(BUSY_TICK);
         true
     }
 
     fn on_tick(&mut self) {
         let Some(config) = self.config.clone() else { return };
         let now_ms = host::now_ms();
-        let applier = runtime::with(|runtime| {
+        let busy = runtime::with(|runtime| {
             if !runtime.ticks(self.id, now_ms) {
                 return false;
             }
@@ -208,16 +212,21 @@ impl RootContext for Root {
                 runtime.consume_queue(self.id);
                 self.poll_agent(runtime, &config.agent_cluster, now_ms);
                 runtime.metrics.report_table(&runtime.vm, now_ms);
+                if let Some(status) = runtime.vm.next_tenant_status(now_ms) {
+                    // Its answer changes nothing.
+                    host::post(&config.agent_cluster, "/v1/tenants", &status, STATUS_TIMEOUT);
+                }
             } else {
                 runtime.queue_root = None;
             }
             runtime.consume_orders(self.id);
             runtime.drain_orders(now_ms);
+            runtime.flush(now_ms);
             self.send_records(runtime, &config.agent_cluster, now_ms);
             runtime.metrics.report_records(runtime.ledger.counts());
-            applier
+            applier || runtime.is_busy(now_ms)
         });
-        self.set_pace(applier.unwrap_or(false));
+        self.set_pace(busy.unwrap_or(false));
         turns::deliver(self.id, None);
         // Last: it acts on other contexts.
         runtime::with(|runtime| runtime.watchdog.check(now_ms));

@@ -13,7 +13,7 @@ use warmroute_core::exchange::{BodyBudget, Env};
 use warmroute_core::ledger::{Outbox, Token};
 use warmroute_core::request::Scratch;
 use warmroute_core::telemetry::RequestStats;
-use warmroute_core::vm::{Message, OrderTo, SharedStore, VmState};
+use warmroute_core::vm::{Message, OrderTo, Parcel, SharedStore, VmState, messages};
 use warmroute_shared_state::prefix::{ChainScope, chain_step};
 
 /// The applier's queue. One name: whoever registers it last is the consumer.
@@ -22,8 +22,11 @@ const QUEUE: &str = "warmroute.applier";
 /// A root context that has not ticked for this long is gone.
 const SILENCE_MS: u64 = 350;
 
-/// Messages taken in one go, so that a flood cannot hold the thread.
+/// Parcels or orders taken in one go, so that a flood cannot hold the thread.
 const DRAIN_LIMIT: usize = 2048;
+
+/// The same in bytes of parcels.
+const DRAIN_BYTES: usize = 4 << 20;
 
 /// A request to the agent that is under way.
 pub(crate) struct Poll {
@@ -60,6 +63,7 @@ pub(crate) struct Runtime {
     scratches: Vec<Scratch>,
     bodies: BodyBudget,
     outbox: Vec<Vec<u8>>,
+    parcel: Parcel,
     queue: Option<u32>,
     random: u64,
     vm_id: String,
@@ -123,6 +127,7 @@ impl Runtime {
             scratches: Vec::new(),
             bodies: BodyBudget::default(),
             outbox: Vec::new(),
+            parcel: Parcel::default(),
             queue: None,
             random: incarnation,
             vm_id: String::from_utf8(vm_id).unwrap_or_default(),
@@ -158,11 +163,12 @@ impl Runtime {
         event: impl FnOnce(&mut Env<'_>) -> T,
     ) -> T {
         let random = &mut self.random;
+        let now_ms = host::now_ms();
         let result = event(&mut Env {
             vm: &mut self.vm,
             store: &HostStore,
             config,
-            now_ms: host::now_ms(),
+            now_ms,
             random: &mut || split_mix(random),
             bodies: &mut self.bodies,
             context,
@@ -171,16 +177,18 @@ impl Runtime {
             scratches: &mut self.scratches,
             outbox: &mut self.outbox,
         });
-        self.flush();
+        self.flush(now_ms);
         self.measure_events();
         result
     }
 
-    /// Sends what this VM has for others.
-    pub(crate) fn flush(&mut self) {
+    /// Sends what this VM has for others. Somebody waits for what flow control says; the rest can wait for a moment.
+    pub(crate) fn flush(&mut self, now_ms: u64) {
+        self.outbox.drain(..).for_each(|message| self.parcel.add(&message));
         let reports = self.vm.take_reports();
-        for message in core::mem::take(&mut self.outbox).into_iter().chain(reports) {
-            self.tell_applier(&message);
+        reports.iter().for_each(|report| self.parcel.add(report));
+        if let Some(parcel) = self.parcel.due(!reports.is_empty(), now_ms) {
+            self.send_to_applier(&parcel);
         }
         for OrderTo { slot, bytes } in self.vm.take_orders() {
             self.tell_worker(slot, &bytes);
@@ -216,7 +224,7 @@ impl Runtime {
             let Ok(Some(order)) = hostcalls::dequeue_shared_queue(queue) else { break };
             self.vm.on_order(&order, now_ms);
         }
-        self.flush();
+        self.flush(now_ms);
     }
 
     /// Notes how long it took until this VM's requests could see the events that it learned of. Only at a request:
@@ -228,14 +236,26 @@ impl Runtime {
         }
     }
 
-    /// Sends a message to whichever VM is the applier.
-    pub(crate) fn tell_applier(&mut self, message: &[u8]) {
+    /// Whether this VM should tick every few milliseconds, though it is not the applier.
+    pub(crate) fn is_busy(&self, now_ms: u64) -> bool {
+        self.parcel.is_busy(now_ms)
+    }
+
+    /// Sends a message to whichever VM is the applier, at once.
+    pub(crate) fn tell_applier(&mut self, message: &[u8], now_ms: u64) {
+        self.parcel.add(message);
+        if let Some(parcel) = self.parcel.due(true, now_ms) {
+            self.send_to_applier(&parcel);
+        }
+    }
+
+    fn send_to_applier(&mut self, parcel: &[u8]) {
         if self.queue.is_none() {
             self.queue = hostcalls::resolve_shared_queue(&self.vm_id, QUEUE).ok().flatten();
         }
         if let Some(queue) = self.queue {
             // Lost if there is no applier: its successor learns from the next picks.
-            let _ = hostcalls::enqueue_shared_queue(queue, Some(message));
+            let _ = hostcalls::enqueue_shared_queue(queue, Some(parcel));
         }
     }
 
@@ -252,18 +272,21 @@ impl Runtime {
     /// Takes what is in the queue.
     pub(crate) fn drain_queue(&mut self, now_ms: u64) {
         let Some(queue) = self.queue else { return };
-        let mut raw = Vec::new();
+        let (mut raw, mut bytes) = (Vec::new(), 0_usize);
         while raw.len() < DRAIN_LIMIT
-            && let Ok(Some(message)) = hostcalls::dequeue_shared_queue(queue)
+            && bytes < DRAIN_BYTES
+            && let Ok(Some(parcel)) = hostcalls::dequeue_shared_queue(queue)
         {
-            raw.push(message);
+            bytes = bytes.saturating_add(parcel.len());
+            raw.push(parcel);
         }
         if raw.is_empty() {
             return;
         }
-        let messages = raw.iter().filter_map(|bytes| Message::decode(bytes).ok());
+        let messages = raw.iter().flat_map(|parcel| messages(parcel));
+        let messages = messages.filter_map(|bytes| Message::decode(bytes).ok());
         self.vm.on_messages(&HostStore, messages.inspect(crate::faults::on_message), now_ms);
-        self.flush();
+        self.flush(now_ms);
     }
 }
 

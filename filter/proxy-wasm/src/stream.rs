@@ -1,16 +1,14 @@
 //! One HTTP stream: callbacks to events of its exchange, steps to host calls.
 
 use crate::edits::change_response;
-use crate::{faults, host, runtime, turns};
+use crate::{faults, host, last_words, runtime, turns};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, BufferType, MapType};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use warmroute_core::config::PluginConfig;
 use warmroute_core::debug;
-use warmroute_core::exchange::{
-    Env, Exchange, Headers, RequestHead, ResponseHead, Step, is_internal,
-};
+use warmroute_core::exchange::{Env, Exchange, Headers, RequestHead, ResponseHead, Step};
 use warmroute_core::request::LocalReply;
 use warmroute_core::response::End;
 use warmroute_core::telemetry::SetId;
@@ -81,7 +79,11 @@ impl Stream {
         let shared = Rc::clone(&self.shared);
         runtime::with(|runtime| runtime.turns.insert(self.id, shared));
         turns::deliver(self.id, Some(self.id));
-        self.shared.exchange.borrow().waits()
+        let waits = self.shared.exchange.borrow().waits();
+        if waits {
+            last_words::waits(self.id);
+        }
+        waits
     }
 
     /// `request_ended`: the client has sent all of it.
@@ -122,8 +124,8 @@ impl Stream {
     }
 
     /// No client steers routing, identity or a sidecar.
-    fn strip_internal_headers(pairs: &[(String, Vec<u8>)]) {
-        for (name, _) in pairs.iter().filter(|(name, _)| is_internal(name.as_bytes())) {
+    fn strip_internal_headers(headers: &Headers) {
+        for name in headers.internal_names() {
             host::remove_header(MapType::HttpRequestHeaders, name);
         }
     }
@@ -142,7 +144,10 @@ impl Stream {
     }
 
     fn request_end(&mut self) -> Action {
+        let begun_ns = host::now_ns();
         let step = self.event(|exchange, env| exchange.on_request_end(env));
+        let took_ns = host::now_ns().saturating_sub(begun_ns);
+        runtime::with(|runtime| runtime.metrics.decided(took_ns));
         self.carry_out(step, true)
     }
 
@@ -192,8 +197,8 @@ impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
         let pairs = host::header_pairs(MapType::HttpRequestHeaders);
         faults::on_request(&pairs);
-        Self::strip_internal_headers(&pairs);
         let headers = Headers::new(pairs, self.config.trust_control_headers);
+        Self::strip_internal_headers(&headers);
         let head = RequestHead { headers, end_of_stream };
         if self.config.debug_path.as_ref().is_some_and(|path| path == head.path()) {
             return self.reply_with_state();
@@ -300,6 +305,7 @@ impl HttpContext for Stream {
         let client_gone = !self.recorded && !self.shared.replied.get() && downstream_left();
         self.event(|exchange, env| exchange.on_done(env, client_gone));
         runtime::with(|runtime| runtime.turns.remove(&self.id));
+        last_words::waits_no_longer(self.id);
         self.write_record();
         turns::deliver(self.id, None);
     }

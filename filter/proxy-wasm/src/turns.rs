@@ -2,7 +2,7 @@
 
 use crate::edits::change_request;
 use crate::stream::Shared;
-use crate::{host, runtime};
+use crate::{host, last_words, runtime};
 use proxy_wasm::hostcalls;
 use std::rc::Rc;
 use warmroute_core::exchange::{Ending, Env, Exchange, Forward, Step};
@@ -54,7 +54,7 @@ fn deliver_one(event: Event, inside: Option<u32>) {
             runtime.turns.remove(&context);
             if let Event::Granted { ticket, .. } = event {
                 runtime.vm.release(ticket, Usage::default(), None, now_ms);
-                runtime.flush();
+                runtime.flush(now_ms);
             }
         });
         return;
@@ -87,6 +87,7 @@ fn deliver_one(event: Event, inside: Option<u32>) {
             }
         }
     }
+    last_words::waits_no_longer(context);
 }
 
 fn exchange_event<T>(

@@ -12,9 +12,10 @@ use super::object::{Head, Place};
 use super::source::Source;
 use super::{Configuration, MAX_ENDPOINTS};
 use super::{file_discovery, kv_events, list, model, picker, placement, resolve, tenant};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use warmroute_shared_state::policy::MAX_POLICY_BYTES;
+use warmroute_shared_state::policy::tenants::Tenant;
 
 /// Lists in lists are nobody's.
 const MAX_LIST_DEPTH: usize = 1;
@@ -143,12 +144,16 @@ impl Builder {
                 self.configuration.objects.mappings.push(spec);
             }
             Content::Pickers(head, texts) => {
+                let several = texts.len() > 1;
                 for text in texts {
+                    // Each is a file to llm-d's picker: one alone goes by the name of the whole, several by their own.
+                    let name = if several { text.name } else { head.name.clone() };
+                    let head = Head { name, ..head.clone() };
                     let mut inner = Document::new(document.file, text.line_offset, &text.text);
                     inner.one_line = text.one_line;
                     match inner.kind().map_err(|issue| vec![issue])? {
                         Kind::EndpointPickerConfig => {
-                            self.add_picker(&inner, Some(head.clone()))?;
+                            self.add_picker(&inner, Some(head))?;
                         }
                         _ => self.configuration.warnings.push(config_map::nothing(&head)),
                     }
@@ -222,18 +227,26 @@ impl Builder {
 
     /// An endpoint whose events two documents are about: which of them holds is anybody's guess.
     fn check_selectors(&mut self) {
-        let documents = self.configuration.kv_events.iter().zip(&self.kv_events_places);
-        for (index, (document, place)) in documents.clone().enumerate() {
-            let twice = documents.clone().take(index).find_map(|(earlier, first)| {
-                let both =
-                    |e: &&EndpointSpec| earlier.selects(&e.labels) && document.selects(&e.labels);
-                Some((self.configuration.endpoints.iter().find(both)?, first))
-            });
-            if let Some((endpoint, first)) = twice {
-                let first = first.to_string();
-                let problem = Problem::SelectedTwice { endpoint: endpoint.full_name(), first };
-                self.issues.push(place.issue(problem));
+        let Configuration { kv_events: documents, endpoints, .. } = &self.configuration;
+        // By document: the first endpoint that an earlier one is about too, and that one.
+        let mut twice: BTreeMap<usize, (&EndpointSpec, usize)> = BTreeMap::new();
+        for endpoint in endpoints {
+            let about =
+                documents.iter().enumerate().filter(|(_, document)| document.selects(endpoint));
+            let mut about = about.map(|(index, _)| index);
+            let Some(first) = about.next() else { continue };
+            for index in about {
+                twice.entry(index).or_insert((endpoint, first));
             }
+        }
+        let places = &self.kv_events_places;
+        for (index, (endpoint, first)) in twice {
+            let (Some(place), Some(first)) = (places.get(index), places.get(first)) else {
+                continue;
+            };
+            let first = first.to_string();
+            let problem = Problem::SelectedTwice { endpoint: endpoint.full_name(), first };
+            self.issues.push(place.issue(problem));
         }
     }
 
@@ -248,25 +261,51 @@ impl Builder {
         }
         let size = self.configuration.unnamed_policy.to_json().len();
         if size > MAX_POLICY_BYTES {
-            let text = format!(
-                "routes, plugins and tenants come to {size} bytes for Envoy's filter, more than {MAX_POLICY_BYTES}; give fewer"
-            );
-            self.issues.push(Issue::new(root, 0, Problem::Conflict(text)));
+            self.issues.push(self.too_large(root, size));
         }
+    }
+
+    /// A policy of `size` bytes: where the tenants leave no room, if there is any for them.
+    fn too_large(&self, root: &Path, size: usize) -> Issue {
+        let Configuration { unnamed_policy: policy, objects, .. } = &self.configuration;
+        let json = |tenants: &[Tenant]| serde_json::to_vec(tenants).map_or(0, |json| json.len());
+        let others = size.saturating_sub(json(&policy.tenants));
+        // Of the list's two brackets one goes as the comma that the last tenant has not.
+        let Some(mut room) = MAX_POLICY_BYTES.checked_sub(others.saturating_add(1)) else {
+            let text = format!(
+                "routes, plugins and model names come to {others} bytes for Envoy's filter, more than {MAX_POLICY_BYTES}; \
+                 give fewer"
+            );
+            return Issue::new(root, 0, Problem::Conflict(text));
+        };
+        let first = policy.tenants.iter().position(|tenant| {
+            let with_comma = json(std::slice::from_ref(tenant)).saturating_sub(1);
+            let left = room.checked_sub(with_comma);
+            room = left.unwrap_or(0);
+            left.is_none()
+        });
+        let first = first.unwrap_or_default();
+        let place = objects.tenants.get(first).map(|tenant| tenant.head.place.clone());
+        let text = format!(
+            "no room for this tenant and those behind it, {} of {}: routes, plugins and tenants come to {size} bytes for \
+             Envoy's filter, more than {MAX_POLICY_BYTES}; give tenants fewer limits and keys, or some of them another \
+             Envoy with its agent",
+            policy.tenants.len().saturating_sub(first),
+            policy.tenants.len()
+        );
+        place.unwrap_or_default().issue(Problem::Conflict(text))
     }
 
     /// What pickers say of KV events, behind what documents say of them: the first that selects an endpoint counts.
     fn add_pickers_kv_events(&mut self) {
-        let Configuration { pickers, unnamed_policy: policy, objects, kv_events, .. } =
+        let Configuration { pickers, unnamed_policy: policy, kv_events, .. } =
             &mut self.configuration;
         for (index, picker) in pickers.iter().enumerate() {
             let Some(events) = &picker.kv_events else { continue };
-            let pools =
-                policy.pools.iter().zip(&objects.pools).filter(|(p, _)| p.scheduler == index);
-            kv_events.extend(pools.map(|(_, pool)| KvEventsSpec {
-                endpoint_labels: pool.selector.clone(),
-                ..events.clone()
-            }));
+            let pools = policy.pools.iter().filter(|pool| pool.scheduler == index);
+            kv_events.extend(
+                pools.map(|pool| KvEventsSpec { pool: Some(pool.name.clone()), ..events.clone() }),
+            );
             if policy.pools.is_empty() {
                 kv_events.push(events.clone());
             }

@@ -26,6 +26,8 @@ pub enum Content {
 /// A text under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text {
+    /// The key, without the extension of a YAML file.
+    pub name: String,
     /// Lines of the file before it.
     pub line_offset: u64,
     /// Whether its lines are none of the file's: it stands in one quoted scalar.
@@ -65,8 +67,9 @@ pub fn read(document: &Document<'_>) -> Result<Content, Issue> {
             .map_err(|(line, problem)| document.issue(line, problem));
     }
     let mut texts = Vec::new();
-    for value in data.into_values().filter(|value| is_picker(document, &value.value)) {
-        texts.push(locate(document, value));
+    for (key, value) in data.into_iter().filter(|(_, value)| is_picker(document, &value.value)) {
+        let stem = [".yaml", ".yml"].iter().find_map(|ending| key.strip_suffix(ending));
+        texts.push(locate(document, stem.unwrap_or(&key), value));
     }
     Ok(if texts.is_empty() { Content::Nothing(head) } else { Content::Pickers(head, texts) })
 }
@@ -91,7 +94,7 @@ fn is_picker(document: &Document<'_>, text: &str) -> bool {
 }
 
 /// Where the lines of a value are. A block (`|`) begins on the line after its mark; anything else is one line to us.
-fn locate(document: &Document<'_>, value: Spanned<String>) -> Text {
+fn locate(document: &Document<'_>, name: &str, value: Spanned<String>) -> Text {
     let at = usize::try_from(value.referenced.line()).unwrap_or(0);
     let line = |n: usize| n.checked_sub(1).and_then(|n| document.text.lines().nth(n)).unwrap_or("");
     let is_mark = |n: usize| {
@@ -107,7 +110,8 @@ fn locate(document: &Document<'_>, value: Spanned<String>) -> Text {
     };
     let line = before.unwrap_or(at.saturating_sub(1));
     let line_offset = document.line_offset.saturating_add(u64::try_from(line).unwrap_or(0));
-    Text { line_offset, one_line: before.is_none() || document.one_line, text: value.value }
+    let one_line = before.is_none() || document.one_line;
+    Text { name: name.to_owned(), line_offset, one_line, text: value.value }
 }
 
 /// A ConfigMap that says nothing to the agent.
@@ -150,7 +154,9 @@ mod tests {
         assert_eq!((first[0].line_offset, first[0].one_line), (106, false));
         assert_eq!(first[0].text, picker.trim_end());
         let quoted = texts("  a.yaml: \"kind: EndpointPickerConfig\\nplugins: []\\n\"\n");
-        assert_eq!(quoted, [Text { line_offset: 104, one_line: true, text: picker.into() }]);
+        let expected =
+            Text { name: "a".into(), line_offset: 104, one_line: true, text: picker.into() };
+        assert_eq!(quoted, [expected]);
     }
 
     #[test]

@@ -153,8 +153,9 @@ impl Problem {
     }
 }
 
+/// The start of a text, in one line.
 fn cut(text: &str) -> String {
-    text.chars().take(80).collect()
+    text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// The name of `valid` that is nearest to `given`, if one is near enough to be what was meant.

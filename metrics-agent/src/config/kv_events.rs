@@ -62,6 +62,8 @@ pub struct KvEventsSpec {
     pub lower_tier_percent: u8,
     /// Labels that an endpoint must have.
     pub endpoint_labels: BTreeMap<String, String>,
+    /// Pool (`namespace/name`) that it must be in: that of the picker that says this. `None` in documents.
+    pub pool: Option<String>,
 }
 
 impl Default for KvEventsSpec {
@@ -73,15 +75,18 @@ impl Default for KvEventsSpec {
             model: None,
             lower_tier_percent: DEFAULT_LOWER_TIER_PERCENT,
             endpoint_labels: BTreeMap::new(),
+            pool: None,
         }
     }
 }
 
 impl KvEventsSpec {
-    /// Whether it is about an endpoint with these labels.
+    /// Whether it is about this endpoint.
     #[must_use]
-    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.endpoint_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+    pub fn selects(&self, endpoint: &EndpointSpec) -> bool {
+        let mut labels = self.endpoint_labels.iter();
+        self.pool.as_ref().is_none_or(|pool| endpoint.pools.contains(pool))
+            && labels.all(|(key, value)| endpoint.labels.get(key) == Some(value))
     }
 }
 
@@ -104,7 +109,7 @@ impl Plan {
     /// The plan for an endpoint, if its events are followed at all.
     #[must_use]
     pub fn of(endpoint: &EndpointSpec, documents: &[KvEventsSpec]) -> Option<Self> {
-        let document = documents.iter().find(|document| document.selects(&endpoint.labels));
+        let document = documents.iter().find(|document| document.selects(endpoint));
         // Bad labels are refused with the configuration.
         let own = label_ports(&endpoint.labels).ok().flatten();
         if document.is_none() && own.is_none() {
@@ -233,7 +238,15 @@ fn compile(raw: Raw) -> Result<KvEventsSpec, Fault> {
         }
     };
     let endpoint_labels = raw.endpoint_labels;
-    Ok(KvEventsSpec { discover, ports, topic_filter, model, lower_tier_percent, endpoint_labels })
+    Ok(KvEventsSpec {
+        discover,
+        ports,
+        topic_filter,
+        model,
+        lower_tier_percent,
+        endpoint_labels,
+        pool: None,
+    })
 }
 
 fn number(
@@ -275,6 +288,7 @@ mod tests {
             model: Some("m".into()),
             lower_tier_percent: 50,
             endpoint_labels: labels(&[("pool", "a")]),
+            pool: None,
         };
         assert_eq!(parse(flat).unwrap(), expected);
         let (head, fields) = flat.split_at(flat.find("discover").unwrap());

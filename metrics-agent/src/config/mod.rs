@@ -21,6 +21,7 @@ pub mod placement;
 pub mod resolve;
 pub mod source;
 pub mod tenant;
+pub mod timestamp;
 pub mod tree;
 pub mod watch;
 

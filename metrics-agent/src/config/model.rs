@@ -139,9 +139,10 @@ fn bad(field: &'static str, value: &str, expected: &'static str) -> Problem {
 /// The models that these sources name, whatever else is wrong with them: whose folders are watched.
 pub(super) fn named_by(sources: &[Source]) -> Vec<ModelSpec> {
     let mut models = Vec::new();
-    // Most files have none, and need not be parsed for it at each look.
+    // Most documents are something else, and need not be parsed for it at each look.
     for source in sources.iter().filter(|source| source.text.contains("Model")) {
-        for document in Document::split(&source.path, &source.text) {
+        let documents = Document::split(&source.path, &source.text).into_iter();
+        for document in documents.filter(|document| document.text.contains("Model")) {
             if models.len() < MAX_MODELS && document.kind() == Ok(Kind::Model) {
                 models.extend(read(&document).ok().map(|(spec, _)| spec));
             }

@@ -51,8 +51,10 @@ pub(super) fn read(
         return Err((line, Problem::UnknownField { field, advice }));
     }
     let base_model = base.value.trim().to_owned();
-    if base_model.is_empty() {
-        return Err((base_line, Problem::bad("baseModel", "", "a model's name")));
+    // It is told to routes as a header.
+    if base_model.is_empty() || base_model.chars().any(char::is_control) {
+        let expected = "a model's name, in one line";
+        return Err((base_line, Problem::bad("baseModel", &base_model, expected)));
     }
     let adapters = adapters.map_or_else(|| Ok(Vec::new()), |text| names(&text))?;
     Ok(MappingSpec { head, base_model, adapters })
@@ -70,12 +72,15 @@ fn names(text: &Spanned<String>) -> Result<Vec<String>, Fault> {
         serde_saphyr::from_str(&text.value).map_err(|_| refuse(line))?;
     let mut names: Vec<String> = Vec::new();
     for name in list.into_iter().flatten().filter(|name| !name.is_empty()) {
+        if name.chars().any(char::is_control) {
+            return Err(refuse(line));
+        }
         if !names.contains(&name) {
             names.push(name);
         }
-    }
-    if names.len() > MAX_ADAPTERS {
-        return Err((line, Problem::TooMany { what: "adapters", limit: MAX_ADAPTERS }));
+        if names.len() > MAX_ADAPTERS {
+            return Err((line, Problem::TooMany { what: "adapters", limit: MAX_ADAPTERS }));
+        }
     }
     Ok(names)
 }
@@ -116,6 +121,11 @@ mod tests {
         let cases = [
             ("  adapters: '[]'\n", "m.yaml:1: field `baseModel` is missing"),
             ("  baseModel: ''\n", "m.yaml:7: `baseModel` is ``"),
+            (
+                "  baseModel: \"a\\nb\"\n",
+                "m.yaml:7: `baseModel` is `a b`; give a model's name, in one line",
+            ),
+            ("  baseModel: b\n  adapters: '[\"a\\nb\"]'\n", "m.yaml:8: `adapters` is"),
             (
                 "  baseModel: b\n  adapters: a, b\n",
                 "m.yaml:8: `adapters` is `a, b`; give a YAML list",

@@ -2,6 +2,7 @@
 
 use super::document::Document;
 use super::error::{Issue, Problem, did_you_mean};
+use super::timestamp::Timestamp;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_saphyr::Spanned;
@@ -54,8 +55,8 @@ pub struct Head {
     pub name: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// `creationTimestamp`, which compares as text; files that people write have none.
-    pub created: Option<String>,
+    /// `creationTimestamp`; files that people write have none.
+    pub created: Option<Timestamp>,
     /// [`SPLIT_ANNOTATION`].
     pub split: Option<Split>,
     /// Where the object begins.
@@ -71,8 +72,8 @@ impl Head {
 
     /// Sorts older objects first, and those of no known age last.
     #[must_use]
-    pub fn age(&self) -> (bool, &str) {
-        (self.created.is_none(), self.created.as_deref().unwrap_or_default())
+    pub fn age(&self) -> (bool, Option<Timestamp>) {
+        (self.created.is_none(), self.created)
     }
 }
 
@@ -153,7 +154,7 @@ impl Metadata {
             namespace,
             name: checked_name("name", self.name)?,
             labels: self.labels.unwrap_or_default(),
-            created: self.creation_timestamp.map(timestamp).transpose()?,
+            created: self.creation_timestamp.as_ref().map(timestamp).transpose()?,
             split: split(&self.annotations.unwrap_or_default())?,
             place,
         })
@@ -177,17 +178,11 @@ pub(super) fn checked_name(field: &'static str, name: Spanned<String>) -> Result
     Err((line, Problem::bad(field, &text, expected)))
 }
 
-fn timestamp(time: Spanned<String>) -> Result<String, Fault> {
-    let shape = |text: &str| {
-        let digits: String =
-            text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-        digits == "0000-00-00T00:00:00Z"
-    };
-    if shape(&time.value) {
-        return Ok(time.value);
-    }
-    let expected = "a time as Kubernetes writes it, like 2026-01-31T12:00:00Z";
-    Err((time.referenced.line(), Problem::bad("creationTimestamp", &time.value, expected)))
+fn timestamp(time: &Spanned<String>) -> Result<Timestamp, Fault> {
+    Timestamp::parse(&time.value).ok_or_else(|| {
+        let expected = "a time of RFC 3339, like 2026-01-31T12:00:00Z";
+        (time.referenced.line(), Problem::bad("creationTimestamp", &time.value, expected))
+    })
 }
 
 fn split(annotations: &BTreeMap<String, Spanned<String>>) -> Result<Option<Split>, Fault> {
@@ -231,7 +226,7 @@ mod tests {
                     warmroute/split: random\n";
         let head = head(text).unwrap();
         assert_eq!(head.full_name(), "n/a");
-        assert_eq!(head.created.as_deref(), Some("2026-01-31T12:00:00Z"));
+        assert_eq!(head.created, Timestamp::parse("2026-01-31T12:00:00Z"));
         assert_eq!(head.split, Some(Split::Random));
         assert_eq!(head.labels["x"], "y");
         assert_eq!(head.place.to_string(), "o.yaml:11");
@@ -272,10 +267,11 @@ mod tests {
 
     #[test]
     fn the_older_comes_first_and_the_undated_last() {
-        let dated =
-            |created: Option<&str>| Head { created: created.map(str::to_owned), ..Head::default() };
+        let dated = |created| Head { created: Timestamp::parse(created), ..Head::default() };
+        // As texts they would stand the other way round.
         let all =
-            [dated(Some("2025-01-01T00:00:00Z")), dated(Some("2026-01-01T00:00:00Z")), dated(None)];
+            ["2025-01-01T01:00:00+02:00", "2025-01-01T00:00:00Z", "2025-01-01T00:00:00.5Z", ""];
+        let all = all.map(dated);
         assert!(all.windows(2).all(|pair| pair[0].age() < pair[1].age()));
     }
 }

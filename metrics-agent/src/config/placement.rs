@@ -12,16 +12,30 @@ use std::net::SocketAddr;
 const ACTIVE_PORTS: [&str; 2] =
     ["llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"];
 
+/// Bytes of the names of an endpoint's pools together: with its labels it has to fit into one frame between Envoy's
+/// workers ([`FRAME_BYTES`](warmroute_shared_state::frame::FRAME_BYTES)).
+const MAX_POOL_BYTES: usize = 6 << 10;
+
 /// The endpoints that an entry of a list stands for, and what is strange about it.
 ///
 /// # Errors
-/// If it names no port and its pool does not say which.
+/// If it names no port and its pool does not say which, or it is in more pools than can be told.
 pub fn place(
     entry: &Entry,
     pools: &[PoolSpec],
 ) -> Result<(Vec<EndpointSpec>, Option<Problem>), Problem> {
     let within: Vec<&PoolSpec> =
         pools.iter().filter(|pool| pool.selects(&entry.namespace, &entry.labels)).collect();
+    let bytes: usize = within.iter().map(|pool| pool.head.full_name().len()).sum();
+    if bytes > MAX_POOL_BYTES {
+        return Err(Problem::Conflict(format!(
+            "endpoint `{}/{}` is in {} pools, whose names have {bytes} bytes together, more than {MAX_POOL_BYTES}; \
+             narrow the pools' selectors",
+            entry.namespace,
+            entry.name,
+            within.len()
+        )));
+    }
     let spec = |name: String, port: u16| EndpointSpec {
         namespace: entry.namespace.clone(),
         name,
@@ -130,6 +144,15 @@ mod tests {
         );
         let (specs, remark) = place(&entry("n", Some(7), &[]), &[]).unwrap();
         assert!(specs[0].pools.is_empty() && remark.is_none(), "there are no pools to be in");
+    }
+
+    #[test]
+    fn an_endpoint_is_in_no_more_pools_than_a_frame_takes() {
+        let name = |n: usize| format!("{n:0>198}");
+        let pools: Vec<_> = (0..40).map(|n| pool(&name(n), &[], &[80])).collect();
+        assert!(place(&entry("n", Some(7), &[]), &pools[..30]).is_ok());
+        let error = place(&entry("n", Some(7), &[]), &pools).unwrap_err().to_string();
+        assert!(error.contains("`n/e` is in 40 pools, whose names have 8000 bytes"), "{error}");
     }
 
     #[test]

@@ -7,9 +7,11 @@ use super::gateway::PoolRef;
 use super::gateway::pool::PoolSpec;
 use super::gateway::precedence;
 use super::gateway::route::{RouteSpec, RuleSpec};
+use super::model_mapping::MappingSpec;
 use super::object::Head;
 use super::objects::Objects;
 use super::picker::PickerSpec;
+use std::collections::HashMap;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::routing::{
     Backend, ModelMapping, ModelRewrite, Objective, Pool, RouteRule, Routing,
@@ -125,7 +127,7 @@ fn ambiguous(pool: &Head, wanted: Option<&str>, pickers: &[PickerSpec]) -> Probl
     let wanted = wanted.map_or("it names none".to_owned(), |wanted| format!("it names `{wanted}`"));
     Problem::Conflict(format!(
         "InferencePool `{}` has the choice of several EndpointPickerConfigs, {}, and {wanted}; give one of them that \
-         name, or that name with `-config` behind it",
+         name, or that name with `-config` behind it (several in a ConfigMap go by their keys), or remove the others",
         pool.full_name(),
         names.join(" and ")
     ))
@@ -207,15 +209,13 @@ fn route_rule(
 fn mappings(objects: &Objects) -> Result<Vec<ModelMapping>, Vec<Issue>> {
     let mut mappings: Vec<ModelMapping> = Vec::new();
     let mut issues = Vec::new();
+    // Whose each name was first.
+    let mut named: HashMap<&str, &MappingSpec> = HashMap::new();
     for spec in &objects.mappings {
         for name in std::iter::once(&spec.base_model).chain(&spec.adapters) {
-            let other =
-                objects.mappings.iter().take_while(|earlier| *earlier != spec).find(|earlier| {
-                    earlier.base_model != spec.base_model
-                        && (earlier.base_model == *name || earlier.adapters.contains(name))
-                });
-            if let Some(other) = other {
-                let first = other.head.place.to_string();
+            let first = *named.entry(name).or_insert(spec);
+            if first.base_model != spec.base_model {
+                let first = first.head.place.to_string();
                 let problem = Problem::Duplicate { what: "model name", value: name.clone(), first };
                 issues.push(spec.head.place.issue(problem));
             }

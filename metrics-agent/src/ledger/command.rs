@@ -78,7 +78,7 @@ pub fn run(
     });
     let prices = prices.transpose()?;
     let period = Period::new(args.since.as_deref(), args.until.as_deref(), now_ms)?;
-    let filter = Filter { tenant: args.tenant, model: args.model, period };
+    let filter = Filter { tenant: args.tenant, model: args.model, period, max_rows: usize::MAX };
     let mut by = args.by;
     let mut seen = Vec::new();
     by.retain(|by| {

@@ -7,6 +7,7 @@
 mod buckets;
 mod names;
 
+use super::drops::Drops;
 use super::tally::{Sums, Tally};
 use buckets::{
     DURATION, INPUT_TOKENS, NTPOT, OUTPUT_TOKENS, QUEUE, REQUEST_SIZE, RESPONSE_SIZE, TPOT, TTFT,
@@ -94,6 +95,12 @@ struct TenantLabels {
     tenant: String,
     model: String,
     kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DropLabels {
+    tenant: String,
+    reason: String,
 }
 
 /// Makes histograms of given buckets.
@@ -278,7 +285,7 @@ impl LedgerMetrics {
     ///
     /// # Errors
     /// If the text could not be written, which a string does not do.
-    pub fn encode(&self, tally: &Tally) -> Result<String, std::fmt::Error> {
+    pub(super) fn encode(&self, tally: &Tally, drops: &Drops) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::default();
         // Counters and whole numbers are Envoy's to tell: of one name in two places, a sum would count twice.
         self.by_model.register(&mut registry, |rest| {
@@ -312,6 +319,7 @@ impl LedgerMetrics {
         registry.register(own("batches"), "Batches of them by result", self.batches.clone());
         registry.register(own("removed_records"), "Too old ones removed", self.pruned.clone());
         register_tally(&mut registry, tally);
+        register_drops(&mut registry, drops);
         let mut text = String::new();
         encode_registry(&mut text, &registry)?;
         Ok(text)
@@ -331,6 +339,15 @@ fn register_tally(registry: &mut Registry, tally: &Tally) {
     }
     let help = "Tokens by tenant and model since the agent's start; cached ones are input too";
     registry.register("warmroute_agent_tenant_tokens", help, tokens);
+}
+
+fn register_drops(registry: &mut Registry, drops: &Drops) {
+    let requests = Family::<DropLabels, Counter>::default();
+    for ((tenant, reason), count) in drops.counts() {
+        requests.get_or_create(&DropLabels { tenant, reason }).inc_by(count);
+    }
+    let help = "Requests that were refused or ended early, by tenant and reason";
+    registry.register("warmroute_agent_tenant_drops", help, requests);
 }
 
 /// llm-d's word for a failure (`pkg/common/error`); `None` for a request that did not fail.

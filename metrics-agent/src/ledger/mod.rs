@@ -2,29 +2,35 @@
 //!
 //! - [`store`]: the file, its schema, what is kept;
 //! - [`writer`]: the one thread that writes, with many batches in a commit;
-//! - [`metrics`]: llm-d's request metrics, from records; [`tally`]: tokens by tenant since the start;
+//! - [`metrics`]: llm-d's request metrics, from records; [`tally`]: tokens by tenant since the start; [`drops`]: what was
+//!   refused, and why; [`recent`]: the last minute;
 //! - [`report`]: totals and cost out of the file, also while the agent writes;
 //! - [`command`]: `warmroute-agent usage`; [`place`]: which file.
 //!
 //! What a crash can lose, and why it is SQLite, stands in `docs/decisions/ledger.md`.
 
 pub mod command;
+pub mod drops;
 pub mod metrics;
 pub mod place;
+pub mod recent;
 pub mod report;
 pub mod store;
 pub mod tally;
 pub mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
+use drops::Drops;
 use metrics::{BatchResult, LedgerMetrics};
+use recent::Recent;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use warmroute_shared_state::usage_record::UsageRecord;
 use warmroute_shared_state::usage_record::batch::Batch;
 use writer::{Jobs, Stored};
 
@@ -70,6 +76,28 @@ pub struct Counted {
     pub metrics: LedgerMetrics,
     /// Tokens by tenant and model.
     pub tally: Tally,
+    /// Drops by tenant and reason.
+    pub drops: Drops,
+    /// The last minute.
+    pub recent: Recent,
+}
+
+impl Counted {
+    /// Counts a record that was not counted before and came now.
+    fn finished(&self, record: &UsageRecord, now_ms: u64) {
+        self.metrics.finished(record);
+        self.tally.add(record);
+        self.drops.add(record);
+        self.recent.add(record, now_ms);
+    }
+
+    /// The exposition of what is counted since the start, without an end mark.
+    ///
+    /// # Errors
+    /// If the text could not be written, which a string does not do.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        self.metrics.encode(&self.tally, &self.drops)
+    }
 }
 
 /// The running ledger.
@@ -78,7 +106,7 @@ pub struct Ledger {
     counted: Arc<Counted>,
     jobs: Jobs,
     places: Semaphore,
-    reports: Semaphore,
+    reports: Arc<Semaphore>,
 }
 
 /// The right to hand over a batch; taken before its body is read, so that memory is bounded.
@@ -100,7 +128,7 @@ impl Ledger {
             counted,
             jobs,
             places: Semaphore::new(BATCHES_AT_ONCE),
-            reports: Semaphore::new(1),
+            reports: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -131,12 +159,13 @@ impl Ledger {
         taken
     }
 
-    /// The turn to read the file for a report.
+    /// The turn to read the file for a report; whoever reads holds it until it is done, also if nobody waits for that
+    /// any more.
     ///
     /// # Errors
     /// Never, as turns are not closed.
-    pub async fn report_turn(&self) -> Result<SemaphorePermit<'_>, tokio::sync::AcquireError> {
-        self.reports.acquire().await
+    pub async fn report_turn(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        Arc::clone(&self.reports).acquire_owned().await
     }
 
     /// What was counted.

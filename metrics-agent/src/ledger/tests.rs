@@ -64,7 +64,8 @@ async fn take(ledger: &Ledger, numbers: &[u64]) -> Result<Stored, NotTaken> {
 
 /// All that a file holds.
 pub(super) fn whole(file: &Path, by: &[By]) -> Report {
-    let filter = Filter { tenant: None, model: None, period: Period::new(None, None, 0).unwrap() };
+    let period = Period::new(None, None, 0).unwrap();
+    let filter = Filter { tenant: None, model: None, period, max_rows: usize::MAX };
     report(&open_to_read(file).unwrap(), &filter, by, None).unwrap()
 }
 
@@ -73,8 +74,7 @@ fn total(file: &Path) -> Group {
 }
 
 fn counted(ledger: &Ledger, line: &str) -> bool {
-    let counted = ledger.counted();
-    counted.metrics.encode(&counted.tally).unwrap().lines().any(|each| each == line)
+    ledger.counted().encode().unwrap().lines().any(|each| each == line)
 }
 
 fn folder() -> (tempfile::TempDir, PathBuf) {
@@ -235,4 +235,21 @@ async fn twenty_thousand_records_are_stored_once_and_read_meanwhile() {
     let sums = total(&file);
     assert_eq!((sums.requests, sums.output), (20_000, 20_000 * 201));
     assert!(counted(&ledger, "warmroute_agent_ledger_records_total{result=\"duplicate\"} 20000"));
+}
+
+#[tokio::test]
+async fn what_is_dropped_is_counted_by_reason_and_the_last_minute_is_known() {
+    let ledger = Ledger::start(Settings::off(), || 77_000).unwrap();
+    let dropped = "rejected-saturated".to_owned();
+    let (status, cause, flow) = (429, EndCause::Rejected, Some(FlowOutcome::RejectedCapacity));
+    let refused = UsageRecord { status, cause, flow, dropped, ..record(2) };
+    let stored = ledger.take(&ledger.place().unwrap(), batch(vec![record(1), refused])).await;
+    assert_eq!(stored, Ok(Stored { fresh: 2, duplicate: 0 }));
+    let drops =
+        "warmroute_agent_tenant_drops_total{tenant=\"tenant-a\",reason=\"rejected-saturated\"} 1";
+    assert!(counted(&ledger, drops));
+    let window = ledger.counted().recent.window(77_000);
+    assert_eq!(window.tokens["tenant-a"], 3301);
+    let waits = &window.waits[&("llama".to_owned(), Some(100))];
+    assert_eq!((waits.count(), waits.percentile(99)), (1, 12));
 }

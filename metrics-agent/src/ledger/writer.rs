@@ -100,7 +100,7 @@ impl Writer {
             }
             match jobs.recv_timeout(wait) {
                 Ok(Job::Store(records, to)) => {
-                    if let Some(stopped) = self.commit(jobs, (records, to)) {
+                    if let Some(stopped) = self.commit(jobs, (records, to), clock()) {
                         drop(self.file);
                         let _ = stopped.send(());
                         return;
@@ -122,6 +122,7 @@ impl Writer {
         &mut self,
         jobs: &Receiver<Job>,
         first: (Vec<UsageRecord>, Answer),
+        now_ms: u64,
     ) -> Option<oneshot::Sender<()>> {
         let mut records = first.0.len();
         let mut batches = vec![first];
@@ -151,7 +152,7 @@ impl Writer {
                 self.file.worked();
                 let mut fresh = fresh.into_iter();
                 for (records, to) in batches {
-                    let _ = to.send(Ok(self.count(&records, &mut fresh)));
+                    let _ = to.send(Ok(self.count(&records, &mut fresh, now_ms)));
                 }
             }
             Err(error) => {
@@ -164,13 +165,17 @@ impl Writer {
         stop
     }
 
-    fn count(&self, records: &[UsageRecord], fresh: &mut impl Iterator<Item = bool>) -> Stored {
+    fn count(
+        &self,
+        records: &[UsageRecord],
+        fresh: &mut impl Iterator<Item = bool>,
+        now_ms: u64,
+    ) -> Stored {
         let mut stored = Stored::default();
         for (record, fresh) in records.iter().zip(fresh) {
             if fresh {
                 stored.fresh = stored.fresh.saturating_add(1);
-                self.counted.metrics.finished(record);
-                self.counted.tally.add(record);
+                self.counted.finished(record, now_ms);
             } else {
                 stored.duplicate = stored.duplicate.saturating_add(1);
             }

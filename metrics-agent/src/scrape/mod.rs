@@ -24,6 +24,9 @@ use tokio::sync::{mpsc, watch};
 use tracing::warn;
 use warmroute_shared_state::endpoint::EndpointId;
 
+/// Asked of an engine whose metrics are on another port: the cheapest page that vLLM and SGLang have.
+const HEALTH_PATH: &str = "/health";
+
 /// How endpoints are scraped.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -61,17 +64,30 @@ pub async fn run(
     let mut client = Client::new(plan.target(address));
     let mut health = Health::new(settings.limits);
     let mut pace = Pace::new(plan.interval.unwrap_or(settings.interval));
-    let mut untried = false;
+    let (mut untried, mut page_away) = (false, false);
     tokio::time::sleep(pace.first(RandomState::new().hash_one(id))).await;
     loop {
         let began = Instant::now();
-        let outcome = scrape(&mut client, &plan, settings.timeout).await;
-        let now = Instant::now();
-        let duration = now.saturating_duration_since(began);
-        let pause = match outcome {
+        let page = scrape(&mut client, &plan, settings.timeout).await;
+        let duration = began.elapsed();
+        let pause = match page {
             Outcome::Untried | Outcome::Refused | Outcome::NoAnswer => pace.after_failure(),
             Outcome::Unreadable | Outcome::Read(_) => pace.after_answer(duration),
         };
+        let away = matches!(page, Outcome::Refused | Outcome::NoAnswer);
+        let target = plan.target(address);
+        // A page on a port of its own that is away says nothing of the engine: its own port does.
+        let outcome = if away && target != address {
+            ask_engine(address, settings.timeout).await
+        } else {
+            page
+        };
+        let now = Instant::now();
+        let is_page_away = away && outcome == Outcome::Unreadable;
+        if is_page_away && !page_away {
+            warn!(%address, %target, "the engine answers and its metrics page does not: its load is not known");
+        }
+        page_away = is_page_away;
         if outcome == Outcome::Untried && !untried {
             warn!(%address, "not scraped: no file descriptor or memory left, raise `ulimit -n`");
         }
@@ -90,6 +106,7 @@ pub async fn run(
                 let before = std::mem::replace(&mut plan, plans.borrow_and_update().clone());
                 if plan.target(address) != before.target(address) {
                     client = Client::new(plan.target(address));
+                    page_away = false;
                 }
                 pace.set_base(plan.interval.unwrap_or(settings.interval));
             }
@@ -107,5 +124,83 @@ async fn scrape(client: &mut Client, plan: &ScrapePlan, timeout: Duration) -> Ou
             Some(reading) => Outcome::Read(reading),
             None => Outcome::Unreadable,
         },
+    }
+}
+
+/// Whether the engine at `address` answers, where its metrics are elsewhere and nobody answers there.
+async fn ask_engine(address: SocketAddr, timeout: Duration) -> Outcome {
+    match Client::new(address).get(HEALTH_PATH, timeout).await {
+        Fetch::Untried => Outcome::Untried,
+        Fetch::Refused => Outcome::Refused,
+        Fetch::NoAnswer => Outcome::NoAnswer,
+        // Of any status: it lives.
+        Fetch::Unreadable | Fetch::Body(_) => Outcome::Unreadable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scrape::plan::{ExtractorSpec, ScrapePlans, SourceSpec};
+    use std::collections::BTreeMap;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpSocket};
+    use warmroute_shared_state::endpoint::Availability;
+
+    /// A port that nobody listens on and nobody else gets while it is held.
+    fn closed_port() -> (TcpSocket, SocketAddr) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        (socket, address)
+    }
+
+    /// Knows no path, so that only its life is told.
+    async fn engine() -> (tokio::task::JoinHandle<()>, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 1024];
+                let _ = stream.read(&mut request).await;
+                let answer =
+                    b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                let _ = stream.write_all(answer).await;
+            }
+        };
+        (tokio::spawn(serve), address)
+    }
+
+    #[tokio::test]
+    async fn a_page_of_its_own_that_is_away_does_not_take_the_engine_out() {
+        let (_page, page) = closed_port();
+        let (served, address) = engine().await;
+        let source = SourceSpec { port: Some(page.port()), ..SourceSpec::default() };
+        let plans = ScrapePlans::new(&source, &ExtractorSpec::default()).unwrap();
+        let (_plan, plans) = watch::channel(plans.of(&BTreeMap::new()));
+        let limits = Limits { failed_scrapes: 3, stale_after: Duration::from_secs(2) };
+        let (interval, timeout) = (Duration::from_millis(50), Duration::from_secs(5));
+        let settings = Settings { interval, timeout, limits };
+        let (to, mut reports) = mpsc::channel(1);
+        let id = EndpointId::new("n", "e", &address.to_string());
+        let scraper = tokio::spawn(run(id, address, plans, settings, to));
+        for _ in 0..2 {
+            let report = reports.recv().await.unwrap();
+            assert_eq!(report.outcome, Outcome::Unreadable);
+            assert_eq!(report.health.availability(), Some(Availability::Ready));
+        }
+        served.abort();
+        let _ = served.await;
+        // One report may have been made before.
+        let mut outcome = Outcome::Unreadable;
+        while outcome == Outcome::Unreadable {
+            let report = reports.recv().await.unwrap();
+            outcome = report.outcome;
+            if outcome == Outcome::Refused {
+                assert_eq!(report.health.availability(), Some(Availability::Out));
+            }
+        }
+        assert_eq!(outcome, Outcome::Refused);
+        scraper.abort();
     }
 }

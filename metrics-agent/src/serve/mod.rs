@@ -4,12 +4,15 @@
 pub mod connections;
 pub mod page;
 pub mod stream;
+pub mod tenants;
 pub mod usage;
 pub mod xds;
 
+use crate::app::now_ms;
 use crate::fleet::Shared;
 use crate::ledger::Ledger;
-use crate::metrics::Moment;
+use crate::metrics::{self, Moment};
+use crate::tenant_status::StatusBoard;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -26,6 +29,8 @@ pub struct Server {
     pub shared: Arc<Shared>,
     /// Where usage records go.
     pub ledger: Arc<Ledger>,
+    /// What Envoys tell of tenants.
+    pub tenants: Arc<StatusBoard>,
     /// True once the agent is to stop.
     pub stopping: watch::Receiver<bool>,
 }
@@ -34,7 +39,7 @@ impl Server {
     /// A server over what the fleet keeps current.
     #[must_use]
     pub fn new(shared: Arc<Shared>, ledger: Arc<Ledger>, stopping: watch::Receiver<bool>) -> Self {
-        Self { shared, ledger, stopping }
+        Self { shared, ledger, tenants: Arc::default(), stopping }
     }
 
     /// All routes.
@@ -43,11 +48,12 @@ impl Server {
             .route("/", get(page::html))
             .route("/v1/endpoints", get(page::endpoints))
             .route("/v1/records", post(usage::records))
+            .route("/v1/tenants", post(tenants::put))
             .route("/v1/usage", get(usage::usage))
             .route("/v1/stream", get(stream::poll))
             .route("/v3/discovery:endpoints", post(xds::endpoints))
             .route("/v3/discovery:clusters", post(xds::clusters))
-            .route("/metrics", get(metrics))
+            .route("/metrics", get(exposition))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .with_state(self)
@@ -65,7 +71,7 @@ async fn ready(State(server): State<Server>) -> Response {
     (status, text).into_response()
 }
 
-async fn metrics(State(server): State<Server>) -> Response {
+async fn exposition(State(server): State<Server>) -> Response {
     let shared = &server.shared;
     let moment = Moment {
         census: shared.board.census(),
@@ -74,11 +80,12 @@ async fn metrics(State(server): State<Server>) -> Response {
         config_age_seconds: shared.config_age(Instant::now()).as_secs(),
     };
     let counted = server.ledger.counted();
-    // The end mark is the second part's.
+    let (budgets, flows) = server.tenants.sum(Instant::now());
+    let tenants = metrics::tenants::encode(&budgets, &flows, &counted.recent.window(now_ms()));
+    // The end mark is the last part's.
     let text = counted
-        .metrics
-        .encode(&counted.tally)
-        .and_then(|records| Ok(records + &shared.metrics.encode(&moment)?));
+        .encode()
+        .and_then(|records| Ok(records + &tenants? + &shared.metrics.encode(&moment)?));
     match text {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,14 +1,20 @@
-//! What people look at: the endpoints as a small HTML page and as JSON.
+//! What people look at: endpoints and tenants as a small HTML page, the endpoints as JSON, too.
+
+mod tenants;
 
 use super::Server;
+use crate::app::now_ms;
 use crate::board::Entry;
+use crate::ledger::recent::Window;
 use crate::ledger::tally::{Pair, Sums};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Instant;
+use warmroute_shared_state::tenant_status::{BudgetStatus, FlowStatus};
 
 const HEAD: &str = "<!doctype html><html lang=en><meta charset=utf-8>\
 <meta http-equiv=refresh content=2><title>Warmroute agent</title><style>\
@@ -34,12 +40,50 @@ pub async fn endpoints(State(server): State<Server>) -> Response {
 
 /// `GET /`.
 pub async fn html(State(server): State<Server>) -> Html<String> {
-    let sums = server.ledger.counted().tally.sums();
-    Html(render(&server.shared.board.sorted(), &sums, Instant::now()))
+    let now = Instant::now();
+    let counted = server.ledger.counted();
+    let (budgets, flows) = server.tenants.sum(now);
+    let page = Page {
+        entries: server.shared.board.sorted(),
+        sums: counted.tally.sums(),
+        drops: counted.drops.counts(),
+        window: counted.recent.window(now_ms()),
+        budgets,
+        flows,
+    };
+    Html(page.render(now))
 }
 
-fn render(entries: &[Entry], sums: &[(Pair, Sums)], now: Instant) -> String {
-    let mut out = HEAD.to_owned();
+/// What the page shows.
+#[derive(Default)]
+struct Page {
+    entries: Vec<Entry>,
+    sums: Vec<(Pair, Sums)>,
+    drops: BTreeMap<(String, String), u64>,
+    window: Window,
+    budgets: Vec<BudgetStatus>,
+    flows: Vec<FlowStatus>,
+}
+
+impl Page {
+    fn render(&self, now: Instant) -> String {
+        let mut out = HEAD.to_owned();
+        endpoint_table(&mut out, &self.entries, now);
+        tenants::tokens(&mut out, &self.sums);
+        tenants::shares(&mut out, &self.window.tokens, self.window.shares());
+        tenants::budgets(&mut out, &self.budgets);
+        tenants::queues(&mut out, &self.flows);
+        tenants::waits(&mut out, &self.window.waits);
+        tenants::drops(&mut out, &self.drops);
+        out.push_str(
+            "<p><a href=/v1/endpoints>endpoints as JSON</a> · <a href=/v1/usage>usage as JSON</a> · \
+             <a href=/metrics>metrics</a> · <a href=/readyz>ready?</a></html>",
+        );
+        out
+    }
+}
+
+fn endpoint_table(out: &mut String, entries: &[Entry], now: Instant) {
     out.push_str(
         "<table><tr><th>endpoint<th>address<th>state<th>waiting<th>running<th>KV used<th>KV tokens\
          <th>age",
@@ -67,41 +111,6 @@ fn render(entries: &[Entry], sums: &[(Pair, Sums)], now: Instant) -> String {
         );
     }
     out.push_str("</table>");
-    usage(&mut out, sums);
-    out.push_str(
-        "<p><a href=/v1/endpoints>endpoints as JSON</a> · <a href=/v1/usage>usage as JSON</a> · \
-         <a href=/metrics>metrics</a> · <a href=/readyz>ready?</a></html>",
-    );
-    out
-}
-
-/// What tenants had; nothing until there is something.
-fn usage(out: &mut String, sums: &[(Pair, Sums)]) {
-    if sums.is_empty() {
-        return;
-    }
-    out.push_str(
-        "<h2>Tokens since the agent's start</h2><table><tr><th>tenant<th>model<th>requests\
-         <th>refused<th>input<th>cached<th>output<th>charged<th>share",
-    );
-    let all: u64 = sums.iter().fold(0, |all, (_, sums)| all.saturating_add(sums.tokens()));
-    for ((tenant, model), sums) in sums {
-        let share = sums.tokens() as f64 / all.max(1) as f64 * 100.0;
-        let _ = write!(
-            out,
-            "<tr><td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}\
-             <td class=n>{}<td class=n>{}<td class=n>{share:.1}%",
-            escape(tenant),
-            escape(model),
-            sums.requests,
-            sums.rejected,
-            sums.input,
-            sums.cached,
-            sums.output,
-            sums.charged,
-        );
-    }
-    out.push_str("</table>");
 }
 
 fn escape(text: &str) -> String {
@@ -122,6 +131,10 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::config::file_discovery::EndpointSpec;
+    use crate::ledger::recent::Recent;
+    use crate::ledger::tests::record;
+    use warmroute_shared_state::tenant_status::Level;
+    use warmroute_shared_state::usage_record::UsageRecord;
 
     #[test]
     fn a_name_is_shown_and_not_run() {
@@ -132,17 +145,52 @@ mod tests {
             labels: std::collections::BTreeMap::new(),
             pools: Vec::new(),
         };
-        let page = render(&[Entry { spec, health: None, announced: false }], &[], Instant::now());
+        let entries = vec![Entry { spec, health: None, announced: false }];
+        let page = Page { entries, ..Page::default() }.render(Instant::now());
         assert!(page.contains("default/&lt;script&gt;") && !page.contains("<script>"));
         assert!(page.contains("class=pending"));
     }
 
     #[test]
-    fn tenants_are_shown_with_their_share() {
+    fn tenants_are_shown_and_what_there_is_not_is_left_out() {
         let of = |input, output| Sums { requests: 1, input, output, ..Sums::default() };
         let name = |tenant: &str| (tenant.to_owned(), "<m>".to_owned());
-        let page = render(&[], &[(name("a"), of(60, 15)), (name("b"), of(20, 5))], Instant::now());
-        assert!(page.contains("<tr><td>a<td>&lt;m&gt;") && page.contains("75.0%<tr><td>b"));
-        assert!(!render(&[], &[], Instant::now()).contains("Tokens"));
+        let mut page = Page {
+            sums: vec![(name("a"), of(60, 15)), (name("b"), of(20, 5))],
+            drops: BTreeMap::from([(("<t>".to_owned(), "budget".to_owned()), 3)]),
+            budgets: vec![BudgetStatus {
+                tenant: "<t>".into(),
+                model: "*".into(),
+                tpm: Some(Level { limit: 100, remaining: -5 }),
+                ..BudgetStatus::default()
+            }],
+            flows: vec![FlowStatus {
+                priority: Some(7),
+                fairness_id: "<f>".into(),
+                waiting: 2,
+                waiting_bytes: 300,
+                in_flight: 4,
+                in_flight_tokens: 50,
+                ..FlowStatus::default()
+            }],
+            ..Page::default()
+        };
+        let recent = Recent::default();
+        recent.add(&UsageRecord { tenant: "<t>".into(), ..record(1) }, 0);
+        page.window = recent.window(0);
+        let html = page.render(Instant::now());
+        let rows = [
+            "<tr><td>a<td>&lt;m&gt;<td class=n>1<td class=n>0<td class=n>60<td class=n>0<td class=n>15\
+             <td class=n>0<td class=n>75.0%<tr><td>b",
+            "<tr><td>&lt;t&gt;<td class=n>3301<td class=n>100.0%</table>",
+            "<tr><td>&lt;t&gt;<td>*<td class=n>–<td class=n>-5 of 100<td class=n>–<td class=n>–</table>",
+            "<tr><td><td>7<td>&lt;f&gt;<td class=n>2<td class=n>300<td class=n>4<td class=n>50</table>",
+            "<tr><td>llama<td>100<td class=n>1<td class=n>12 ms<td class=n>12 ms<td class=n>12 ms</table>",
+            "<tr><td>&lt;t&gt;<td>budget<td class=n>3</table>",
+        ];
+        for row in rows {
+            assert!(html.contains(row), "{row}\n{html}");
+        }
+        assert_eq!(Page::default().render(Instant::now()).matches("<h2>").count(), 0);
     }
 }

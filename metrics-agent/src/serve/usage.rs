@@ -20,6 +20,9 @@ use warmroute_shared_state::usage_record::batch::{
 /// Time for a batch's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Rows of a report at most: it is made in memory.
+const MAX_ROWS: usize = 10_000;
+
 /// Stores a batch; 200 with its number when it is on the disk, 503 if it is to be sent again.
 pub async fn records(State(server): State<Server>, body: Body) -> Response {
     let ledger = &server.ledger;
@@ -82,16 +85,22 @@ pub async fn usage(State(server): State<Server>, Query(ask): Query<Ask>) -> Resp
         let text = "this agent keeps no ledger; start it without --no-ledger\n";
         return (StatusCode::NOT_FOUND, text).into_response();
     };
-    // One at a time: a long one reads the whole file.
-    let Ok(_turn) = server.ledger.report_turn().await else {
+    // One at a time: a long one reads the whole file, also when whoever asked hangs up.
+    let Ok(turn) = server.ledger.report_turn().await else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
-    let made = tokio::task::spawn_blocking(move || json(&file, ask)).await;
+    let made = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        json(&file, ask)
+    })
+    .await;
     match made {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Ok(Err(error)) => {
             let status = match error {
-                ReportError::Time(_) | ReportError::By(_) => StatusCode::BAD_REQUEST,
+                ReportError::Time(_) | ReportError::By(_) | ReportError::TooManyRows(_) => {
+                    StatusCode::BAD_REQUEST
+                }
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             };
             (status, format!("{error}\n")).into_response()
@@ -110,7 +119,42 @@ fn json(file: &Path, ask: Ask) -> Result<String, ReportError> {
         }
     }
     let period = Period::new(ask.since.as_deref(), ask.until.as_deref(), now_ms())?;
-    let filter = Filter { tenant: ask.tenant, model: ask.model, period };
+    let filter = Filter { tenant: ask.tenant, model: ask.model, period, max_rows: MAX_ROWS };
     let report = report(&open_to_read(file)?, &filter, &columns, None)?;
     Ok(format!("{:#}\n", report.json()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::Shared;
+    use crate::ledger::{Ledger, Settings};
+    use std::sync::Arc;
+    use tokio::sync::watch;
+
+    #[tokio::test]
+    async fn a_report_that_nobody_waits_for_any_more_still_has_the_turn() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.sqlite");
+        let settings = Settings { file: Some(file.clone()), ..Settings::off() };
+        let ledger = Arc::new(Ledger::start(settings, || 0).unwrap());
+        // Whoever reads has to wait.
+        let lock = rusqlite::Connection::open(&file).unwrap();
+        lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        let (_stop, stopping) = watch::channel(false);
+        let server = Server::new(Arc::new(Shared::new(1)), Arc::clone(&ledger), stopping);
+        let ask = Ask { tenant: None, model: None, since: None, until: None, by: None };
+        tokio::select! {
+            biased;
+            _ = usage(State(server), Query(ask)) => unreachable!("the file is locked"),
+            () = std::future::ready(()) => {}
+        }
+        tokio::select! {
+            biased;
+            _ = ledger.report_turn() => unreachable!("the first is not done"),
+            () = std::future::ready(()) => {}
+        }
+        lock.execute_batch("ROLLBACK").unwrap();
+        assert!(ledger.report_turn().await.is_ok());
+    }
 }

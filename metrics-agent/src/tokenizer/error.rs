@@ -21,6 +21,19 @@ pub enum TokenizerError {
         /// Bytes that are read at most.
         limit: u64,
     },
+    /// More than the filter takes of a model.
+    #[error(
+        "{path}: templates and special tokens come to {bytes} bytes, more than {limit}; are these the right files?",
+        path = .path.display()
+    )]
+    TooLong {
+        /// The folder.
+        path: PathBuf,
+        /// How many there are.
+        bytes: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// Not what the file should hold.
     #[error("{path} is not understood ({why}); take it from the model's repository again", path = .path.display())]
     Malformed {

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 pub const MAX_TOKENIZER_BYTES: u64 = 64 << 20;
 /// Bytes of each other file that are read at most.
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
+/// Bytes of a model's texts at most: with all the names that it may have they go to the filter in one piece of a
+/// megabyte. The longest templates have some 20 KB.
+pub const MAX_TEXT_BYTES: usize = 256 << 10;
 /// The files that a folder is read for.
 pub const FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
 
@@ -28,6 +31,17 @@ pub struct ModelFiles {
     pub nfc: bool,
     /// Identity of all this and the tokenizer, never 0.
     pub stream: u64,
+}
+
+impl ModelFiles {
+    /// Bytes of all its texts.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        let Self { template, tool_template, special_tokens, completion_prefix, .. } = self;
+        let templates = [template, tool_template].into_iter().flatten().map(String::len);
+        let tokens = special_tokens.iter().map(|(name, value)| name.len() + value.len());
+        templates.chain(tokens).chain([completion_prefix.len()]).sum()
+    }
 }
 
 /// The texts of a model's folder.

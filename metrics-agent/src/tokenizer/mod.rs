@@ -21,7 +21,7 @@ pub use files::ModelFiles;
 
 use bytes::TokenBytes;
 use encoder::Encoder;
-use files::{Folder, TokenizerConfig};
+use files::{Folder, MAX_TEXT_BYTES, TokenizerConfig};
 use std::path::Path;
 use warmroute_shared_state::wire::Writer;
 use xxhash_rust::xxh3::xxh3_64;
@@ -65,6 +65,11 @@ impl Tokenizer {
             nfc: scheme.nfc,
             stream: 0,
         };
+        let bytes = files.text_bytes();
+        if bytes > MAX_TEXT_BYTES {
+            let (path, limit) = (folder.path.clone(), MAX_TEXT_BYTES);
+            return Err(TokenizerError::TooLong { path, bytes, limit });
+        }
         files.stream = stream(folder, &files);
         Ok(Self { files, tokens, encoder })
     }

@@ -153,6 +153,17 @@ fn load(folder: &Folder) -> Result<Tokenizer, String> {
 }
 
 #[test]
+fn texts_that_the_filter_would_not_take_are_no_models() {
+    let of = |bytes: usize| load(&Folder { template: Some("x".repeat(bytes)), ..fixture() });
+    assert!(of(files::MAX_TEXT_BYTES / 2).is_ok());
+    let error = of(files::MAX_TEXT_BYTES + 1).err().unwrap();
+    assert!(
+        error.starts_with("model: templates and special tokens come to 262145 bytes"),
+        "{error}"
+    );
+}
+
+#[test]
 fn unknown_ids_have_no_bytes() {
     let tokenizer = load(&fixture()).unwrap();
     let len = u32::try_from(tokenizer.tokens.len()).unwrap();

@@ -26,3 +26,4 @@ mod reload;
 mod run;
 mod server;
 mod stream;
+mod tenants;

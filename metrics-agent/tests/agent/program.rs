@@ -298,7 +298,7 @@ fn check_config_prints_the_whole_pipeline() {
         "    scorer prefix-cache-scorer weight 3 (PrefixCache, match_length_scale_tokens=8192, match_length_weight=0.5)",
         "    scorer queue-scorer weight 1 (Queue)",
         "    picker max-score-picker (kind=\"MaxScore\", max_endpoints=1)",
-        "route 1: path /v1/*, header x-model=chat → 9 prod/chat : 1 prod/gone (500) (prod/chat/0, split by \
+        "route 1: path /v1/*, header x-model=… → 9 prod/chat : 1 prod/gone (500) (prod/chat/0, split by \
          conversation, no timeout)",
         "base model chat: helper, helper-1",
         "rewrite prod/helper of prod/chat: helper → 3 helper-1 : 1 helper-2, split by conversation",

@@ -3,6 +3,9 @@
 use super::plugin::{Detector, Fairness, Ordering, UsageLimit};
 use serde::{Deserialize, Serialize};
 
+/// How long a request waits at most where nothing else is configured, in ms: llm-d's default.
+pub const DEFAULT_REQUEST_TTL_MS: u64 = 60_000;
+
 /// Who waits when a pool is full.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowControl {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A tenant.
+/// A tenant. What is not given is left out: it is there a thousand times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tenant {
     /// The object's name; `anonymous` is whoever shows no key.
@@ -10,18 +10,18 @@ pub struct Tenant {
     /// SHA-256 of its API keys.
     pub key_hashes: Vec<[u8; 32]>,
     /// The JWT claim that names it, as Envoy's `jwt_authn` left it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtClaim>,
     /// The engine does not get its credential.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub strip_key: bool,
     /// Its fairness ID; its name if none is given.
     pub fairness_id: String,
     /// Name of its objective.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<String>,
     /// `x-tenant-tier`, for routes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
     /// By model, the most specific first; at most one is `*`.
     pub limits: Vec<Limit>,
@@ -46,22 +46,22 @@ pub struct Limit {
     /// The client's model name (before any rewrite); `*`: any other.
     pub model: String,
     /// Requests a minute.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpm: Option<u64>,
     /// Input and output tokens a minute.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpm: Option<u64>,
     /// Requests at once.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
     /// Reserved tokens at once.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inflight_tokens: Option<u64>,
     /// Output tokens reserved for a request that names no limit.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_completion_tokens_default: Option<u64>,
     /// Output tokens reserved at most.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_completion_tokens_cap: Option<u64>,
 }
 

@@ -5,7 +5,8 @@
 //! - [`load`]: the closed-loop load generator;
 //! - [`cases`]: what is compared, and how;
 //! - [`report`]: table, JSON and page;
-//! - [`mod@bench`]: what the filter costs.
+//! - [`replay`]: a recorded trace, with Envoy's own policies and with Warmroute;
+//! - [`mod@bench`]: what it takes to know what engines hold.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -14,5 +15,6 @@ pub mod cases;
 pub mod load;
 pub mod processes;
 pub mod progress;
+pub mod replay;
 pub mod report;
 pub mod workload;

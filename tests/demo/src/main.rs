@@ -22,8 +22,11 @@ enum Command {
     Up(commands::up::Arguments),
     /// Stop what `up` started.
     Down,
-    /// Measure what the filter costs: latency of a large body with it, without it, and past Envoy.
-    Bench,
+    /// Replay a Mooncake trace with Envoy's own policies and with Warmroute; print and plot what
+    /// share of the possible cache hits each had.
+    Replay(commands::replay::Arguments),
+    /// Measure what it takes to know what engines hold: the rate of KV events, and memory.
+    BenchKv,
 }
 
 #[tokio::main]
@@ -33,7 +36,8 @@ async fn main() -> ExitCode {
             Command::Run(arguments) => commands::run::run(arguments).await,
             Command::Up(arguments) => commands::up::up(arguments).await,
             Command::Down => commands::down::down(),
-            Command::Bench => commands::bench::bench().await,
+            Command::Replay(arguments) => commands::replay::replay(arguments).await,
+            Command::BenchKv => commands::bench_kv::bench_kv().await,
         }
     };
     // On a signal the work is dropped where it waits, and with it every program it started.

@@ -32,6 +32,8 @@ pub struct Access {
     pub priority: Option<String>,
     pub fairness_id: Option<String>,
     pub cause: Option<String>,
+    pub tenant: Option<String>,
+    pub dropped: Option<String>,
     pub prompt_source: Option<String>,
     pub matched_kind: Option<String>,
     matched_tokens: Option<String>,
@@ -39,6 +41,9 @@ pub struct Access {
     prompt_tokens: Option<String>,
     cached_tokens: Option<String>,
     completion_tokens: Option<String>,
+    queue_ms: Option<String>,
+    reserved_tokens: Option<String>,
+    charged_tokens: Option<String>,
 }
 
 impl Access {
@@ -70,6 +75,24 @@ impl Access {
     #[must_use]
     pub fn completion_tokens(&self) -> Option<u64> {
         number(self.completion_tokens.as_deref())
+    }
+
+    /// Time in the queue, in ms.
+    #[must_use]
+    pub fn queue_ms(&self) -> Option<u64> {
+        number(self.queue_ms.as_deref())
+    }
+
+    /// Taken of the tenant's budgets when the request came.
+    #[must_use]
+    pub fn reserved_tokens(&self) -> Option<u64> {
+        number(self.reserved_tokens.as_deref())
+    }
+
+    /// Taken of the tenant's budgets in the end.
+    #[must_use]
+    pub fn charged_tokens(&self) -> Option<u64> {
+        number(self.charged_tokens.as_deref())
     }
 }
 

@@ -144,6 +144,10 @@ pub struct EngineRequest {
     pub prompt_tokens: u64,
     /// Of these, cached on arrival.
     pub cached_on_arrival: u64,
+    /// Of these, cached when it was admitted, as usage tells.
+    pub cached_tokens: u64,
+    /// Tokens of the answer, as far as it was given out; 0 until the request is over.
+    pub completion_tokens: u64,
     /// Status of the answer; 0 while there is none.
     pub status: u16,
     /// `in_flight`, `finished`, `rejected` or `aborted`.

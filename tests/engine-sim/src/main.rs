@@ -15,7 +15,7 @@ use engine_sim::kv_events::KvEventsConfig;
 use engine_sim::kv_events::encoding::{Encoding, Hashes};
 use engine_sim::metrics::format::Format;
 use engine_sim::replica::{SimConfig, listener};
-use engine_sim::tokens::Tokenizer;
+use engine_sim::tokens::{MEMO_TOKENS, Tokenizer};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Simulated vLLM replicas for tests: many in one process, one port each, on 127.0.0.1.
@@ -136,6 +136,9 @@ struct Args {
     /// Port of the first replica's sidecar, the others follow; 0: any free ports
     #[arg(long, default_value_t = 0)]
     sidecar_base_port: u16,
+    /// Tokens of encoded messages that are remembered; half of them for certain
+    #[arg(long, default_value_t = MEMO_TOKENS)]
+    memo_tokens: usize,
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -252,7 +255,7 @@ fn main() -> ExitCode {
 async fn run(args: &Args) -> Result<(), String> {
     let mut terminated = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-    let tokenizer = Tokenizer::new().map_err(|error| error.to_string())?;
+    let tokenizer = Tokenizer::remembering(args.memo_tokens).map_err(|error| error.to_string())?;
     let fleet = Fleet::with_event_ports(args.config()?, tokenizer, args.kv_events_base_port);
     let fleet = Arc::new(fleet.sidecars_from(args.sidecar_base_port));
     let (mut endpoints, mut event_ports) = (Vec::new(), Vec::new());

@@ -15,6 +15,8 @@ use crate::scheduling::chance;
 use crate::vm::{Ask, VmState, pool_key};
 use std::rc::Rc;
 use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::policy::flow::{DEFAULT_REQUEST_TTL_MS, FlowControl};
+use warmroute_shared_state::policy::routing::Pool;
 use warmroute_shared_state::policy::tenants::{Accounting, Tenant};
 
 /// What a request takes, and of whom.
@@ -37,6 +39,11 @@ pub(super) struct Waiting {
     pub policy: Rc<Policy>,
 }
 
+/// Whether the tokens that an engine tells of are charged to somebody.
+pub(super) fn counts_tokens(policy: &Policy) -> bool {
+    !policy.tenants.is_empty() || !policy.flow.is_empty()
+}
+
 /// Whose request it is: index of its tenant; none if there are no tenants.
 pub(super) fn identify(
     env: &Env<'_>,
@@ -48,8 +55,7 @@ pub(super) fn identify(
     }
     let index = env.vm.follower().replica.policy.tenants();
     let claims = || claims(env, head);
-    let identity = index.identify(|name| head.headers.bytes(name), claims)?;
-    Ok(Some(identity.tenant))
+    index.identify(|name| head.headers.bytes(name), claims).map(Some)
 }
 
 /// Claims as `jwt_authn` left them: its header, if the configuration names one, else its metadata.
@@ -79,9 +85,9 @@ pub(super) fn apply_tenant(tenant: &Tenant, head: &mut RequestHead, plan: &mut P
 }
 
 /// Bytes a token stands for in this pool, by what its endpoints learned.
-fn bytes_per_token(vm: &VmState) -> f64 {
+fn bytes_per_token(vm: &VmState, pool: Option<&Pool>) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
-    for endpoint in vm.follower().replica.roster.iter() {
+    for endpoint in vm.follower().replica.roster.iter().filter(|e| e.is_in(pool)) {
         sum += f64::from(endpoint.bytes_per_token);
         count += 1.0;
     }
@@ -89,9 +95,9 @@ fn bytes_per_token(vm: &VmState) -> f64 {
 }
 
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn estimate(vm: &VmState, facts: &RequestFacts) -> u64 {
+fn estimate(vm: &VmState, pool: Option<&Pool>, facts: &RequestFacts) -> u64 {
     let InputLength { bytes, token_ids } = InputLength::of(facts);
-    token_ids.saturating_add((bytes as f64 / bytes_per_token(vm)).ceil() as u64)
+    token_ids.saturating_add((bytes as f64 / bytes_per_token(vm, pool)).ceil() as u64)
 }
 
 fn demand(facts: Option<&RequestFacts>, input_tokens: u64) -> Demand {
@@ -115,9 +121,11 @@ pub(super) fn account(
     policy: &Policy,
     tenant: Option<usize>,
     facts: Option<&RequestFacts>,
-    model: &str,
+    plan: &Plan,
 ) -> Account {
-    let input_tokens = facts.map_or(0, |facts| estimate(env.vm, facts));
+    let model = &plan.model;
+    let pool = plan.pool.and_then(|index| policy.pools.get(index));
+    let input_tokens = facts.map_or(0, |facts| estimate(env.vm, pool, facts));
     let demand = demand(facts, input_tokens);
     match tenant.and_then(|index| policy.tenants.get(index)) {
         Some(tenant) => Account {
@@ -144,11 +152,18 @@ fn no_limits() -> Tenant {
     }
 }
 
+/// How long a request waits at most. One that waits for its budgets only has no flow control to say.
+fn time_to_live(flow: Option<&FlowControl>) -> TimeToLive {
+    let default = (DEFAULT_REQUEST_TTL_MS, DEFAULT_REQUEST_TTL_MS);
+    let (request_ms, no_endpoint_ms) =
+        flow.map_or(default, |flow| (flow.request_ttl_ms, flow.no_endpoint_ttl_ms));
+    TimeToLive { request_ms, no_endpoint_ms }
+}
+
 /// Whether the pool is too full for a request of this priority to be picked for.
 pub(super) fn is_shed(env: &mut Env<'_>, policy: &Policy, ask: &Ask<'_>, priority: i32) -> bool {
     // Nearly all: they need not look at the endpoints.
     let Some(scheduler) = ask.scheduler.filter(|_| priority < 0) else { return false };
-    env.vm.refresh(env.store);
     let controlled = VmState::flow_control_of(policy, ask.pool).is_some();
     let endpoints = env.vm.uses(ask);
     let admitters: Vec<_> = scheduler.admitters.iter().map(|named| named.plugin).collect();
@@ -176,12 +191,8 @@ impl Exchange {
         if flow.is_none() && budgets.is_empty() {
             return None;
         }
-        let ttl = TimeToLive {
-            request_ms: flow.map_or(0, |flow| flow.request_ttl_ms),
-            no_endpoint_ms: flow.map_or(0, |flow| flow.no_endpoint_ttl_ms),
-        };
+        let ttl = time_to_live(flow);
         let Control { fairness_id, slo_ttft_ms, .. } = &plan.control;
-        let slo = slo_ttft_ms.map(|ms| ms.to_string());
         let request = Request {
             pool: flow.map_or(crate::flow_control::protocol::PoolKey::NONE, |_| pool_key(pool)),
             priority: plan.priority,
@@ -190,7 +201,7 @@ impl Exchange {
             bytes: facts.map_or(0, |facts| facts.body_bytes as u64),
             since_ms: self.started_ms,
             deadline_ms: deadline_ms(self.started_ms, ttl.request_ms),
-            slo_ms: slo_deadline_ms(self.started_ms, slo.as_deref()),
+            slo_ms: slo_deadline_ms(self.started_ms, *slo_ttft_ms),
             budgets,
         };
         self.record.flow_controlled = flow.is_some();

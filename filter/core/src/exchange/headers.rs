@@ -1,13 +1,14 @@
 //! A request's headers, kept for the phases that decide by them: they can't be read again later.
 
-use super::is_internal;
+use super::internal_headers::is_internal;
 
 /// Headers by name. Of several with one name the last counts, as in the picker that we stand in for.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers {
     pairs: Vec<(String, Vec<u8>)>,
-    /// Internal ones, if an outer gateway is trusted to have set them.
-    trusted: Vec<(String, Vec<u8>)>,
+    internal: Vec<(String, Vec<u8>)>,
+    /// An outer gateway is trusted to have set the internal ones.
+    trusted: bool,
 }
 
 impl core::fmt::Debug for Headers {
@@ -18,16 +19,17 @@ impl core::fmt::Debug for Headers {
 }
 
 impl Headers {
-    /// Takes over what came. Internal headers are dropped, or, if `trusted`, kept apart: they can be read as control
-    /// headers, and match no route.
+    /// Takes over what came. Internal headers are kept apart: they match no route, and only if they are `trusted` can
+    /// they be read as control headers.
     #[must_use]
     pub fn new(mut pairs: Vec<(String, Vec<u8>)>, trusted: bool) -> Self {
-        let (internal, pairs) = if pairs.iter().any(|(name, _)| is_internal(name.as_bytes())) {
-            pairs.drain(..).partition(|(name, _)| is_internal(name.as_bytes()))
-        } else {
-            (Vec::new(), pairs)
-        };
-        Self { pairs, trusted: if trusted { internal } else { Vec::new() } }
+        let internal = pairs.extract_if(.., |(name, _)| is_internal(name.as_bytes())).collect();
+        Self { pairs, internal, trusted }
+    }
+
+    /// Names of the internal headers that came: for the host to take off.
+    pub fn internal_names(&self) -> impl Iterator<Item = &str> {
+        self.internal.iter().map(|(name, _)| name.as_str())
     }
 
     /// Value of a header by its name in lower case, if it is UTF-8.
@@ -45,7 +47,7 @@ impl Headers {
     /// Value of a control header, if it can be trusted.
     #[must_use]
     pub fn control(&self, name: &str) -> Option<&str> {
-        core::str::from_utf8(last(&self.trusted, name)?).ok()
+        core::str::from_utf8(last(&self.internal, name).filter(|_| self.trusted)?).ok()
     }
 
     /// The filter sets this one: from now on it has this value only.
@@ -100,6 +102,9 @@ mod tests {
                 assert_eq!(headers.get("x-gateway-base-model-name"), None);
                 assert_eq!(headers.get("x-llm-d-inference-objective"), None);
                 assert_eq!(headers.control("x-llm-d-inference-objective"), trusted.then_some("p"));
+                // Taken off in any case.
+                let names: Vec<_> = headers.internal_names().collect();
+                assert_eq!(names, ["x-llm-d-inference-objective", "x-gateway-base-model-name"]);
             }
         }
     }

@@ -5,6 +5,9 @@
 /// Where the filter writes its pick for Envoy's `override_host` policy.
 pub const DESTINATION: &str = "x-gateway-destination-endpoint";
 
+/// How names of our own begin.
+const OWN: &str = "x-warmroute-";
+
 const INTERNAL: &[&str] = &[
     "x-data-parallel-host-port",
     "x-encoder-hosts-ports",
@@ -32,17 +35,17 @@ const INTERNAL: &[&str] = &[
 
 /// Whether a request header of this name must not come from a client. Envoy gives names in lower case; an
 /// underscore counts as a dash, since some servers read it so.
-#[must_use]
-pub fn is_internal(name: &[u8]) -> bool {
+pub(super) fn is_internal(name: &[u8]) -> bool {
     // All of them start with "x-": most headers are done after two bytes.
     if !matches!(name, [b'x' | b'X', b'-' | b'_', ..]) {
         return false;
     }
-    let plain: Vec<u8> = name
-        .iter()
-        .map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() })
-        .collect();
-    plain.starts_with(b"x-warmroute-") || INTERNAL.iter().any(|known| known.as_bytes() == plain)
+    let spells = |part: &[u8], known: &str| {
+        let plain = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+        part.iter().map(plain).eq(known.bytes())
+    };
+    name.get(..OWN.len()).is_some_and(|start| spells(start, OWN))
+        || INTERNAL.iter().any(|known| known.len() == name.len() && spells(name, known))
 }
 
 #[cfg(test)]
@@ -57,11 +60,11 @@ mod tests {
                 assert!(is_internal(name.replace('-', "_").as_bytes()), "{name}");
                 assert!(!is_internal(format!("{name}-2").as_bytes()), "{name}-2");
             }
-            assert!(is_internal(b"x-warmroute-anything"));
+            assert!(is_internal(b"x-warmroute-anything") && is_internal(b"X_Warmroute_Anything"));
         }
 
         fn a_clients_own_headers_pass() {
-            for name in ["x-request-id", "authorization", "x-session-id", "x", "", "x-", "prefer", "traceparent"] {
+            for name in ["x-request-id", "authorization", "x-session-id", "x", "", "x-", "prefer", "traceparent", "x-warmroute"] {
                 assert!(!is_internal(name.as_bytes()), "{name}");
             }
         }

@@ -24,6 +24,10 @@ mod response;
 mod step;
 
 #[cfg(test)]
+mod admission_tests;
+#[cfg(test)]
+mod encoding_tests;
+#[cfg(test)]
 mod routing_tests;
 #[cfg(test)]
 mod tenant_tests;
@@ -33,7 +37,7 @@ mod tests;
 pub use admission::refusal_of;
 pub use body_budget::BodyBudget;
 pub use headers::Headers;
-pub use internal_headers::{DESTINATION, is_internal};
+pub use internal_headers::DESTINATION;
 pub use record::{Cause, Record, Stages};
 pub use request_head::RequestHead;
 pub use response::{Ending, ResponseEdit, ResponseHead};
@@ -112,6 +116,8 @@ pub struct Exchange {
     client_gone: bool,
     /// It is nobody's: no key, or a wrong one.
     unknown: bool,
+    /// Whose it is by the policy of this revision: index of its tenant.
+    known: Option<(u64, Option<usize>)>,
     /// What the engine was asked for instead of the client's model name, and that name.
     renamed: Option<(String, String)>,
     restorer: Option<ModelRestorer>,

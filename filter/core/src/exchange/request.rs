@@ -1,6 +1,6 @@
 //! The request's way in: its body is read as it comes, then decided on at once.
 
-use super::admission::{Waiting, account, identify, is_shed, refusal_of};
+use super::admission::{Waiting, account, counts_tokens, identify, is_shed, refusal_of};
 use super::plan::{CLUSTER, Plan, plan};
 use super::{
     Cause, DESTINATION, Env, Exchange, Forward, Phase, RequestHead, Step, prompt, refusal,
@@ -23,7 +23,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 const SCRATCHES_KEPT: usize = 16;
 
 impl Exchange {
-    /// The request's headers are there. The host takes internal ones ([`is_internal`](super::is_internal)) off.
+    /// The request's headers are there. The host takes [internal ones](super::Headers::internal_names) off.
     pub fn on_request_headers(&mut self, env: &mut Env<'_>, head: RequestHead) -> Step {
         self.started_ms = env.now_ms;
         let class = head.class(env.vm.follower().replica.policy.parsers());
@@ -145,8 +145,8 @@ impl Exchange {
             }
         };
         self.record.planned(&plan, &policy);
-        if !policy.tenants.is_empty() || !policy.flow.is_empty() {
-            self.account = account(env, &policy, tenant, facts.as_ref(), &plan.model);
+        if counts_tokens(&policy) {
+            self.account = account(env, &policy, tenant, facts.as_ref(), &plan);
             self.record.tenant = tenant.is_some().then(|| self.account.tenant.clone());
             self.record.reserved_tokens = tenant.map(|_| self.account.budget.reserved);
         }
@@ -170,7 +170,8 @@ impl Exchange {
         }
     }
 
-    /// Whose it is: index of its tenant, if there are tenants; or the answer to nobody.
+    /// Whose it is: index of its tenant, if there are tenants; or the answer to nobody. Looked up once, unless the policy
+    /// changed since.
     fn know_tenant(&mut self, env: &mut Env<'_>) -> Result<Option<usize>, Step> {
         let slot = &env.vm.follower().replica.policy;
         if slot.revision() == 0 && slot.unreadable() > 0 {
@@ -178,12 +179,22 @@ impl Exchange {
             let reply = LocalReply::no_endpoint();
             return Err(self.refuse(env, reply, "warmroute_policy_unreadable"));
         }
-        let policy = Rc::clone(slot.current());
-        let known = identify(env, &policy, &self.head);
-        known.map_err(|unknown| {
-            self.unknown = true;
-            self.refuse(env, unknown.into(), "warmroute_unknown_key")
-        })
+        let revision = slot.revision();
+        if let Some((at, tenant)) = self.known
+            && at == revision
+        {
+            return Ok(tenant);
+        }
+        match identify(env, slot.current(), &self.head) {
+            Ok(tenant) => {
+                self.known = Some((revision, tenant));
+                Ok(tenant)
+            }
+            Err(unknown) => {
+                self.unknown = true;
+                Err(self.refuse(env, unknown.into(), "warmroute_unknown_key"))
+            }
+        }
     }
 
     /// Whether it was let go by flow control or a budget: it may be told to end.
@@ -206,6 +217,7 @@ impl Exchange {
             return Step::Pause;
         };
         self.ticket = Some(ticket);
+        env.vm.refresh(env.store);
         if self.record.flow_controlled {
             self.record.flow_outcome = Some(FlowOutcome::Dispatched);
             self.record.queue_ms = waited_ms;
@@ -305,7 +317,7 @@ impl Exchange {
         let destinations = match choice {
             Choice::Routed(mut routed) => {
                 if let Some(ticket) = self.ticket {
-                    env.vm.placed(ticket, pool, &routed.endpoints(), now_ms);
+                    env.vm.placed(ticket, policy, pool, &routed, now_ms);
                 }
                 self.record.picked(env.vm, &routed);
                 self.record.staged(&routed, scheduler);
@@ -348,8 +360,9 @@ impl Exchange {
         if let Some(pool) = pool.filter(|pool| pool.cluster != env.config.pool) {
             forward.set_headers.push((CLUSTER.into(), pool.cluster.clone()));
         }
+        let counts = counts_tokens(policy);
         if let Some(facts) = facts
-            && (!policy.tenants.is_empty() || !policy.flow.is_empty())
+            && counts
         {
             forward.splices = facts.usage_splices(self.account.exact);
             self.hides = Asked::by(facts, self.account.exact);
@@ -360,8 +373,8 @@ impl Exchange {
             forward.splices.extend(facts.model_splices(&plan.target));
             self.renamed = Some((plan.target, plan.model));
         }
-        if self.renamed.is_some() || self.hides.is_some() {
-            // What comes back compressed could not be changed back.
+        if self.renamed.is_some() || (self.read && counts) {
+            // What comes back compressed could be neither changed back nor counted.
             forward.remove_headers.push("accept-encoding".into());
         }
         Step::Forward(Box::new(forward))

@@ -2,14 +2,35 @@
 
 use super::*;
 use crate::config::FailureMode;
+use crate::flow_control::worker::Event;
 use crate::replica::tests::record as endpoint_record;
 use crate::request::LocalReply;
 use crate::response::Outcome;
-use crate::vm::MemoryStore;
+use crate::vm::{Cas, CasMismatch, MemoryStore};
+use core::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 
+/// Shared data that counts what is read of each key.
+#[derive(Default)]
+struct CountedStore {
+    inner: MemoryStore,
+    reads: RefCell<BTreeMap<String, u32>>,
+}
+
+impl SharedStore for CountedStore {
+    fn get(&self, key: &str) -> Option<(Vec<u8>, Cas)> {
+        *self.reads.borrow_mut().entry(key.to_owned()).or_default() += 1;
+        self.inner.get(key)
+    }
+
+    fn set(&self, key: &str, value: &[u8], cas: Option<Cas>) -> Result<(), CasMismatch> {
+        self.inner.set(key, value, cas)
+    }
+}
+
 pub(super) struct Host {
-    store: MemoryStore,
+    store: CountedStore,
     vm: VmState,
     config: PluginConfig,
     now_ms: u64,
@@ -18,11 +39,13 @@ pub(super) struct Host {
     outbox: Vec<Vec<u8>>,
     bodies: BodyBudget,
     pub(super) ledger: Outbox,
+    claims_asked: Cell<u32>,
+    epoch: u64,
 }
 
 impl Host {
     pub(super) fn new(endpoints: Option<u16>) -> Self {
-        let store = MemoryStore::default();
+        let store = CountedStore::default();
         let config = PluginConfig::parse(br#"{"pool":"p","max_body_bytes":4096}"#).unwrap();
         let mut vm = VmState::new(1, config.settings());
         vm.attach(&store);
@@ -38,6 +61,8 @@ impl Host {
             outbox: vec![],
             bodies: BodyBudget::default(),
             ledger: Outbox::new(1),
+            claims_asked: Cell::default(),
+            epoch: 0,
         };
         if let Some(endpoints) = endpoints {
             host.tell((0..endpoints).map(|n| AgentOp::Endpoint(endpoint_record(n))).collect());
@@ -47,8 +72,9 @@ impl Host {
 
     /// The agent tells all this, and nothing else.
     pub(super) fn tell(&mut self, ops: Vec<AgentOp>) {
+        self.epoch += 1;
         let page = Page {
-            position: Position { epoch: 1, seq: 1 },
+            position: Position { epoch: self.epoch, seq: 1 },
             kind: PageKind::Snapshot { page: 0, pages: 1 },
             ops,
         };
@@ -56,7 +82,7 @@ impl Host {
     }
 
     pub(super) fn with<T>(&mut self, event: impl FnOnce(&mut Env<'_>) -> T) -> T {
-        let seed = &mut self.seed;
+        let (seed, claims_asked) = (&mut self.seed, &self.claims_asked);
         let mut random = || {
             *seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
             *seed
@@ -71,9 +97,32 @@ impl Host {
             outbox: &mut self.outbox,
             bodies: &mut self.bodies,
             context: 7,
-            jwt_claim: &|_| None,
+            jwt_claim: &|_| {
+                claims_asked.set(claims_asked.get() + 1);
+                None
+            },
             ledger: &mut self.ledger,
         })
+    }
+
+    /// How often it was asked for a token's claims.
+    pub(super) fn claims_asked(&self) -> u32 {
+        self.claims_asked.get()
+    }
+
+    /// How often the head and the totals of the shared data were read.
+    pub(super) fn reads(&self) -> (u32, u32) {
+        let reads = self.store.reads.borrow();
+        let of =
+            |name: &str| reads.iter().filter(|(key, _)| key.ends_with(name)).map(|(_, n)| n).sum();
+        (of(".head"), of(".totals"))
+    }
+
+    /// What waiting requests are told by a tick so much later.
+    pub(super) fn later(&mut self, ms: u64) -> Vec<Event> {
+        self.now_ms += ms;
+        self.vm.tick(&self.store, self.now_ms);
+        self.vm.take_flow_events()
     }
 
     fn idle(&self) -> bool {

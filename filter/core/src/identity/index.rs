@@ -13,28 +13,6 @@ pub const ANONYMOUS: &str = "anonymous";
 /// Keys come from the configuration only, so a hasher without secret serves.
 type ByText<T> = HashMap<String, T, BuildHasherDefault<Xxh64>>;
 
-/// How a tenant was known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Credential {
-    /// The key in `authorization`.
-    Authorization,
-    /// The key in `x-api-key`.
-    ApiKey,
-    /// A token's claims.
-    Claims,
-    /// None that is known: it is the anonymous tenant.
-    None,
-}
-
-/// Whose request it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
-    /// The tenant's place in the policy.
-    pub tenant: usize,
-    /// How it was known.
-    pub credential: Credential,
-}
-
 /// Nobody that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
@@ -91,7 +69,7 @@ impl TenantIndex {
         self.by_claim.get(issuer).into_iter().flat_map(|names| names.keys().map(String::as_str))
     }
 
-    /// The tenant of a request: by the key in `authorization`, else by that in `x-api-key`, else by the claims of its
+    /// The tenant of a request, as its place in the policy: by the key in `authorization`, else by that in `x-api-key`, else by the claims of its
     /// token; else the anonymous one, if there is any. `header` knows names in lower case; `claims` is asked only if
     /// they can say something.
     ///
@@ -101,24 +79,20 @@ impl TenantIndex {
         &self,
         header: impl Fn(&str) -> Option<&'a [u8]>,
         claims: impl FnOnce() -> Option<Claims>,
-    ) -> Result<Identity, Unknown> {
+    ) -> Result<usize, Unknown> {
         let authorization = header("authorization");
         let api_key = header("x-api-key");
-        let by_key = |key: Option<&[u8]>, credential| {
-            let tenant = *self.by_key.get(&KeyHash::of(key?.trim_ascii())?)?;
-            Some(Identity { tenant, credential })
-        };
-        let found = by_key(authorization.and_then(bearer), Credential::Authorization)
-            .or_else(|| by_key(api_key, Credential::ApiKey));
-        if let Some(identity) = found {
-            return Ok(identity);
+        let by_key =
+            |key: Option<&[u8]>| self.by_key.get(&KeyHash::of(key?.trim_ascii())?).copied();
+        if let Some(tenant) = by_key(authorization.and_then(bearer)).or_else(|| by_key(api_key)) {
+            return Ok(tenant);
         }
         let claims = if self.reads_claims() { claims() } else { None };
         if let Some(tenant) = claims.as_ref().and_then(|claims| self.by_claims(claims)) {
-            return Ok(Identity { tenant, credential: Credential::Claims });
+            return Ok(tenant);
         }
         match self.anonymous {
-            Some(tenant) => Ok(Identity { tenant, credential: Credential::None }),
+            Some(tenant) => Ok(tenant),
             None if authorization.is_none() && api_key.is_none() && claims.is_none() => {
                 Err(Unknown::Missing)
             }

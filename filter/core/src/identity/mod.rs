@@ -18,4 +18,4 @@ mod tests;
 pub use api_key::KeyHash;
 pub use claims::{Claims, ClaimsError};
 pub use effects::{Effects, TIER};
-pub use index::{ANONYMOUS, Credential, Identity, TenantIndex, Unknown};
+pub use index::{ANONYMOUS, TenantIndex, Unknown};

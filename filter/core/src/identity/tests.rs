@@ -42,12 +42,12 @@ fn identify(
     tenants: &[Tenant],
     headers: &[(&str, &[u8])],
     claims: Option<Value>,
-) -> Result<(String, Credential), Unknown> {
+) -> Result<String, Unknown> {
     let header =
         |name: &str| headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
     let claims = claims.map(|claims| Claims::from_json(claims.to_string().as_bytes()).unwrap());
-    let identity = TenantIndex::new(tenants).identify(header, || claims)?;
-    Ok((tenants[identity.tenant].name.clone(), identity.credential))
+    let tenant = TenantIndex::new(tenants).identify(header, || claims)?;
+    Ok(tenants[tenant].name.clone())
 }
 
 crate::tests! {
@@ -61,14 +61,14 @@ crate::tests! {
 
     fn keys_are_known_in_either_header() {
         let of = |headers: &[(&str, &[u8])]| identify(&tenants(), headers, None);
-        let a = |credential| Ok(("a".to_owned(), credential));
+        let a = Ok("a".to_owned());
         for authorization in ["Bearer sk-very-secret", "bearer sk-very-secret", "BEARER   sk-very-secret ", " Bearer\tk2"] {
-            assert_eq!(of(&[("authorization", authorization.as_bytes())]), a(Credential::Authorization), "{authorization}");
+            assert_eq!(of(&[("authorization", authorization.as_bytes())]), a, "{authorization}");
         }
-        assert_eq!(of(&[("x-api-key", b" k2 ")]), a(Credential::ApiKey));
+        assert_eq!(of(&[("x-api-key", b" k2 ")]), a);
         // The one that is known counts; of two that are, the bearer's.
-        assert_eq!(of(&[("authorization", b"Bearer nobodys"), ("x-api-key", b"k2")]), a(Credential::ApiKey));
-        assert_eq!(of(&[("authorization", b"Bearer k2"), ("x-api-key", b"k3")]), a(Credential::Authorization));
+        assert_eq!(of(&[("authorization", b"Bearer nobodys"), ("x-api-key", b"k2")]), a);
+        assert_eq!(of(&[("authorization", b"Bearer k2"), ("x-api-key", b"k3")]), a);
     }
 
     fn what_is_no_known_key_lets_nobody_in() {
@@ -99,14 +99,14 @@ crate::tests! {
             (json!({"iss": "evil", "org": "product"}), None),
             (json!({"org": "product"}), None),
         ] {
-            let expected = expected.map(|name| (name.to_owned(), Credential::Claims)).ok_or(Unknown::Wrong);
+            let expected = expected.map(str::to_owned).ok_or(Unknown::Wrong);
             assert_eq!(identify(&tenants(), &[], Some(claims.clone())), expected, "{claims}");
         }
         // A token in `authorization` is no key, and does no harm; a key counts before claims.
         let product = json!({"iss": "sso", "org": "research"});
         let token: [(&str, &[u8]); 1] = [("authorization", b"Bearer eyJhbGciOi.eyJpc3MiOi.c2ln")];
-        assert_eq!(identify(&tenants(), &token, Some(product.clone())).unwrap().0, "c");
-        assert_eq!(identify(&tenants(), &[("x-api-key", b"k3")], Some(product)).unwrap().0, "b");
+        assert_eq!(identify(&tenants(), &token, Some(product.clone())).unwrap(), "c");
+        assert_eq!(identify(&tenants(), &[("x-api-key", b"k3")], Some(product)).unwrap(), "b");
     }
 
     fn claims_of_dynamic_metadata_name_a_tenant() {
@@ -118,7 +118,7 @@ crate::tests! {
                 _ => None,
             };
             let claims = Claims::from_properties(property, |issuer| index.claim_names(issuer).collect::<Vec<_>>());
-            index.identify(|_| None, || claims).map(|identity| identity.tenant)
+            index.identify(|_| None, || claims)
         };
         assert_eq!((of("sso", "research"), of("other", "product")), (Ok(2), Ok(3)));
         assert_eq!((of("sso", "nobody"), of("evil", "product")), (Err(Unknown::Wrong), Err(Unknown::Wrong)));
@@ -134,11 +134,11 @@ crate::tests! {
     fn the_anonymous_tenant_is_everybody_else() {
         let mut all = tenants();
         all.push(tenant(ANONYMOUS, &[], None));
-        let anonymous = Ok((ANONYMOUS.to_owned(), Credential::None));
+        let anonymous = Ok(ANONYMOUS.to_owned());
         assert_eq!(identify(&all, &[], None), anonymous);
         assert_eq!(identify(&all, &[("x-api-key", b"nobodys")], None), anonymous);
         assert_eq!(identify(&all, &[], Some(json!({"iss": "sso"}))), anonymous);
-        assert_eq!(identify(&all, &[("x-api-key", b"k3")], None).unwrap().0, "b");
+        assert_eq!(identify(&all, &[("x-api-key", b"k3")], None).unwrap(), "b");
     }
 
     fn thousands_of_tenants_are_told_apart() {
@@ -147,7 +147,7 @@ crate::tests! {
         for n in [0, 1, 4_999, 9_999] {
             let key = format!("key-{n}");
             let found = index.identify(|name| (name == "x-api-key").then_some(key.as_bytes()), || None);
-            assert_eq!(found, Ok(Identity { tenant: n, credential: Credential::ApiKey }));
+            assert_eq!(found, Ok(n));
         }
     }
 
@@ -166,7 +166,7 @@ crate::tests! {
             ],
             remove: vec!["authorization", "x-api-key"],
         });
-        let sent = Control { fairness_id: Some("x".into()), objective: Some("y".into()), slo_ttft_ms: Some(1.0), ..Control::default() };
+        let sent = Control { fairness_id: Some("x".into()), objective: Some("y".into()), slo_ttft_ms: Some(1), ..Control::default() };
         let mut control = sent.clone();
         Effects::control(&plain, &mut control);
         assert_eq!(control, Control { fairness_id: Some("a-flow".into()), objective: None, ..sent });

@@ -40,17 +40,14 @@ impl Budget {
             return Self { reserved: reservation(&Limit::default(), demand), asks: Vec::new() };
         };
         let reserved = reservation(limit, demand);
-        let asks = [
-            (Kind::Requests, limit.rpm, 1),
-            (Kind::Tokens, limit.tpm, reserved),
-            (Kind::Concurrency, limit.concurrency, 1),
-            (Kind::InflightTokens, limit.inflight_tokens, reserved),
-        ];
-        let ask = |(kind, most, amount): (Kind, Option<u64>, u64)| {
-            let bucket = BucketId::new(&tenant.name, &limit.model, kind);
-            most.map(|limit| Ask { bucket, limit, amount })
+        let ask = |kind: Kind| {
+            let amount = match kind {
+                Kind::Requests | Kind::Concurrency => 1,
+                Kind::Tokens | Kind::InflightTokens => reserved,
+            };
+            Some(Ask { amount, ..bucket(tenant, limit, kind)? })
         };
-        Self { reserved, asks: asks.into_iter().filter_map(ask).collect() }
+        Self { reserved, asks: Kind::ALL.into_iter().filter_map(ask).collect() }
     }
 
     /// The refusal of a request that can never fit: the owner of the buckets need not be asked.
@@ -59,6 +56,19 @@ impl Budget {
         let ask = *self.asks.iter().find(|ask| ask.amount > ask.limit)?;
         Some(Refusal { ask, why: Why::TooLarge, levels: Vec::new() })
     }
+}
+
+/// The bucket of one of a tenant's limits, with an amount of 0; `None`: it does not limit that.
+#[must_use]
+pub fn bucket(tenant: &Tenant, limit: &Limit, kind: Kind) -> Option<Ask> {
+    let most = match kind {
+        Kind::Requests => limit.rpm,
+        Kind::Tokens => limit.tpm,
+        Kind::Concurrency => limit.concurrency,
+        Kind::InflightTokens => limit.inflight_tokens,
+    };
+    let bucket = BucketId::new(&tenant.name, &limit.model, kind);
+    most.map(|limit| Ask { bucket, limit, amount: 0 })
 }
 
 /// The limit of a model: its own, or else that of all others.

@@ -23,6 +23,6 @@ mod tests;
 pub use bucket::{Bucket, Why};
 pub use bucket_id::{BucketId, Kind};
 pub use buckets::{Ask, Buckets, Level, MAX_BUCKETS, Refusal};
-pub use budget::{Budget, DEFAULT_OUTPUT_TOKENS, Demand};
+pub use budget::{Budget, DEFAULT_OUTPUT_TOKENS, Demand, bucket};
 pub use reply::{rate_limit_headers, refusal_reply};
 pub use settlement::{Charged, Estimate, settlement};

@@ -62,6 +62,7 @@ pub struct Roster {
     live: ColumnMask,
     position: Position,
     position_at_ms: u64,
+    revision: u64,
 }
 
 /// Endpoint identities are hashes already: no second hashing.
@@ -154,6 +155,17 @@ impl Roster {
         (self.position, self.position_at_ms)
     }
 
+    /// Another one after each change of an endpoint's record or load.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// It takes the place of `former`, which may be another one in any way: its revision is one that `former` never had.
+    pub(crate) fn succeed(&mut self, former: &Self) {
+        self.revision = self.revision.max(former.revision).wrapping_add(1);
+    }
+
     /// Whether there ever was a table from the agent.
     #[must_use]
     pub fn ever_filled(&self) -> bool {
@@ -176,6 +188,7 @@ impl Roster {
         if columns.iter().any(|column| column.0 >= MAX_COLUMNS) {
             return Vec::new();
         }
+        self.revision = self.revision.wrapping_add(1);
         let mut freed = Vec::new();
         match self.by_id.get(&record.id).and_then(|at| self.endpoints.get_mut(*at)) {
             Some(known) => {
@@ -212,6 +225,7 @@ impl Roster {
         let Some(at) = self.by_id.remove(&id).filter(|at| *at < self.endpoints.len()) else {
             return Vec::new();
         };
+        self.revision = self.revision.wrapping_add(1);
         let gone = self.endpoints.swap_remove(at);
         if let Some(moved) = self.endpoints.get(at) {
             self.by_id.insert(moved.record.id, at);
@@ -242,6 +256,7 @@ impl Roster {
         if late_ms == 0 || late_ms > OUT_OF_ORDER_MS {
             endpoint.load = load;
             endpoint.load_at_ms = at_ms;
+            self.revision = self.revision.wrapping_add(1);
         }
     }
 
@@ -325,6 +340,29 @@ mod tests {
             roster.set_load(record(0).id, 3_600_000, load(9.0));
             roster.set_load(record(0).id, 1000, load(0.0));
             assert_eq!(roster.get(record(0).id).map(|e| e.load), Some(load(0.0)));
+        }
+
+        fn its_revision_tells_of_records_and_loads() {
+            let mut replica = Replica::default();
+            let id = record(0).id;
+            let endpoint = TableOp::Endpoint { columns: Columns::only(Column(0)), since: 1, record: record(0) };
+            let load = |at_ms| TableOp::Load { id, at_ms, load: Load::default() };
+            let unknown = TableOp::Load { id: record(1).id, at_ms: 9, load: Load::default() };
+            let position = Position { epoch: 3, seq: 8 };
+            for (op, changes) in [
+                (endpoint, true),
+                (load(100), true),
+                (load(50), false),
+                (unknown, false),
+                (TableOp::BytesPerToken { id, milli: 2500 }, false),
+                (TableOp::Position { position, at_ms: 90 }, false),
+                (TableOp::Remove(id), true),
+                (TableOp::Remove(id), false),
+            ] {
+                let before = replica.roster.revision();
+                replica.apply(9, &op);
+                assert_eq!(replica.roster.revision() != before, changes, "{op:?}");
+            }
         }
 
         fn its_operations_rebuild_it() {

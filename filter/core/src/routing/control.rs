@@ -13,7 +13,6 @@ const FAIRNESS_ID: [&str; 2] = ["x-llm-d-inference-fairness-id", "x-gateway-infe
 const OBJECTIVE: [&str; 2] = ["x-llm-d-inference-objective", "x-gateway-inference-objective"];
 const MODEL_REWRITE: [&str; 2] = ["x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"];
 const SLO_TTFT_MS: [&str; 2] = ["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"];
-const SLO_TPOT_MS: [&str; 2] = ["x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"];
 const SUBSET: &str = "x-gateway-destination-endpoint-subset";
 
 /// What control headers say.
@@ -26,9 +25,7 @@ pub struct Control {
     /// Model name to ask the engine for.
     pub model_rewrite: Option<String>,
     /// TTFT that is aimed at, in ms.
-    pub slo_ttft_ms: Option<f64>,
-    /// Time per output token that is aimed at, in ms.
-    pub slo_tpot_ms: Option<f64>,
+    pub slo_ttft_ms: Option<u64>,
     /// Endpoints that may be picked.
     pub subset: Option<Subset>,
 }
@@ -40,16 +37,13 @@ impl Control {
         let either = |[new, old]: [&str; 2]| header(new).or_else(|| header(old));
         let text =
             |names| either(names).map(|value| value.trim().to_owned()).filter(|v| !v.is_empty());
-        let number =
-            |names| either(names)?.trim().parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0);
         let entries = |list: &'a str| list.split(',').map(str::trim).filter(|one| !one.is_empty());
         let subset = header(SUBSET).map(|list| Subset::of(entries(list)));
         Self {
             fairness_id: text(FAIRNESS_ID),
             objective: text(OBJECTIVE),
             model_rewrite: text(MODEL_REWRITE),
-            slo_ttft_ms: number(SLO_TTFT_MS),
-            slo_tpot_ms: number(SLO_TPOT_MS),
+            slo_ttft_ms: either(SLO_TTFT_MS).and_then(whole_ms),
             subset,
         }
     }
@@ -63,6 +57,13 @@ impl Control {
         };
         policy.objectives.iter().find(of_pool).map_or(0, |objective| objective.priority)
     }
+}
+
+/// A whole number of milliseconds in plain digits; anything else is none.
+#[must_use]
+pub fn whole_ms(text: &str) -> Option<u64> {
+    // `parse` would take a sign, too.
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -83,8 +84,18 @@ mod tests {
             let empty = read(&[("x-gateway-inference-objective", "old"), ("x-llm-d-inference-objective", "")]);
             assert_eq!(empty.objective, None);
             let old = read(&[("x-gateway-inference-fairness-id", "t"), ("x-slo-ttft-ms", "200")]);
-            assert_eq!((old.fairness_id.as_deref(), old.slo_ttft_ms), (Some("t"), Some(200.0)));
-            assert_eq!(read(&[("x-llm-d-slo-ttft-ms", "NaN")]).slo_ttft_ms, None);
+            assert_eq!((old.fairness_id.as_deref(), old.slo_ttft_ms), (Some("t"), Some(200)));
+        }
+
+        fn a_target_is_a_whole_number_of_milliseconds() {
+            for (text, ms) in [
+                ("50", Some(50)), ("0", Some(0)), ("007", Some(7)), ("18446744073709551615", Some(u64::MAX)),
+                ("", None), ("abc", None), ("-1", None), ("+1", None), ("5 ", None), ("1.5", None), ("1e3", None), ("1e400", None),
+                ("NaN", None), ("٥", None), ("18446744073709551616", None),
+            ] {
+                assert_eq!(whole_ms(text), ms, "{text}");
+            }
+            assert_eq!(read(&[("x-llm-d-slo-ttft-ms", "1e3")]).slo_ttft_ms, None);
         }
 
         fn priority_is_the_objectives() {

@@ -15,7 +15,7 @@ pub fn conversation_of<'a>(
     header: &dyn Fn(&str) -> Option<&'a str>,
     opening: impl FnOnce() -> u64,
 ) -> u64 {
-    let session = SESSION_HEADERS.iter().find_map(|name| header(name)).filter(|v| !v.is_empty());
+    let session = SESSION_HEADERS.iter().find_map(|name| header(name).filter(|v| !v.is_empty()));
     let seed = match session {
         Some(session) => xxh3_64_with_seed(session.as_bytes(), 1),
         None => opening(),
@@ -32,6 +32,12 @@ mod tests {
             let none = |_: &str| None;
             let session = |name: &str| (name == "x-session-id").then_some("s1");
             assert_eq!(conversation_of("t", &session, || 1), conversation_of("t", &session, || 2));
+            let behind = |name: &str| match name {
+                "x-session-id" => Some(""),
+                "session-id" => Some("s1"),
+                _ => None,
+            };
+            assert_eq!(conversation_of("t", &behind, || 1), conversation_of("t", &session, || 2), "an empty one says nothing");
             assert_ne!(conversation_of("t", &none, || 1), conversation_of("t", &none, || 2));
             assert_ne!(conversation_of("t", &none, || 1), conversation_of("u", &none, || 1));
         }

@@ -9,7 +9,7 @@ mod model_names;
 mod route;
 mod split;
 
-pub use control::{Control, DEFAULT_FAIRNESS_ID};
+pub use control::{Control, DEFAULT_FAIRNESS_ID, whole_ms};
 pub use conversation::conversation_of;
 pub use model_names::{Rewritten, base_model, rewrite};
 pub use route::{Destination, RouteRequest, Routed, route};

@@ -8,6 +8,10 @@ use warmroute_shared_state::policy::plugin::{Picker, PickerKind};
 /// Scores closer than this are equal.
 const EQUAL_SCORE: f64 = 1e-9;
 
+/// Scores that lack no more than this share of the best one are as good as it. Else an engine that lacks only the
+/// system prompt that all requests share would never get it while the others have no queue: it would stay idle.
+const AS_GOOD: f64 = 0.01;
+
 /// The best `most` of `kept` by `scores` (in the same order), the best first.
 pub(super) fn rank(
     picker: Picker,
@@ -25,11 +29,16 @@ pub(super) fn rank(
             })
         }
         PickerKind::Random | PickerKind::WeightedRandom => best(scored, most, |_, _| random()),
-        PickerKind::MaxScore => best(scored, most, |at, score| {
-            let tokens =
-                situation.candidates.get(at).map_or(0, |c: &Candidate<'_>| c.uncached_tokens);
-            (Reverse(step(score)), tokens, random())
-        }),
+        PickerKind::MaxScore => {
+            let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let good = top - top.abs() * AS_GOOD;
+            best(scored, most, |at, score| {
+                let tokens =
+                    situation.candidates.get(at).map_or(0, |c: &Candidate<'_>| c.uncached_tokens);
+                let score = if score >= good { top } else { score };
+                (Reverse(step(score)), tokens, random())
+            })
+        }
     }
 }
 

@@ -30,9 +30,10 @@ struct Chosen {
 }
 
 impl VmState {
-    /// Picks an endpoint for the prompt, which is asked for once this VM is up to date: of so many bytes at most
-    /// (what the largest engine has room for), what lies beyond being held by nobody. Charges the endpoint and
-    /// remembers that it will hold the prompt. The second value is what to send to the applier.
+    /// Picks an endpoint for the prompt, by what this VM knows: to be called after [`refresh`](Self::refresh). The
+    /// prompt is asked for: of so many bytes at most (what the largest engine that may be picked has room for), what lies
+    /// beyond being held by nobody. Charges the endpoint and remembers that it will hold the prompt. The second value is
+    /// what to send to the applier.
     pub fn choose(
         &mut self,
         store: &dyn SharedStore,
@@ -42,12 +43,11 @@ impl VmState {
         random: &mut dyn FnMut() -> u64,
     ) -> (Choice, Vec<Vec<u8>>) {
         self.serves = true;
-        self.refresh(store);
         self.take_sessions(now_ms);
         if !self.follower.replica.roster.ever_filled() {
             return (Choice::NoTable, Vec::new());
         }
-        let room = self.longest_prompt();
+        let room = self.longest_prompt(ask);
         let prompt = prompt(&self.follower.replica.models, room);
         let chosen = match self.pick_against_others(store, ask, &prompt, now_ms, random) {
             Ok(chosen) => chosen,
@@ -217,10 +217,12 @@ impl VmState {
         Err(SchedulingError::NoCandidate)
     }
 
-    /// Bytes of a prompt that the largest engine has room for.
-    fn longest_prompt(&self) -> usize {
-        let replica = &self.follower.replica;
-        let rooms = replica.roster.iter().map(|e| shares::capacity(replica, e, self.max_blocks()));
+    /// Bytes of a prompt that the largest engine that may be picked has room for.
+    fn longest_prompt(&self, ask: &Ask<'_>) -> usize {
+        let roster = &self.follower.replica.roster;
+        let caps = ask.scheduler.map(|scheduler| &scheduler.prefix);
+        let admitted = roster.iter().filter(|endpoint| ask.admits(endpoint));
+        let rooms = admitted.map(|e| shares::capacity_with(caps, roster, e, self.max_blocks()));
         rooms.max().unwrap_or(0).saturating_mul(warmroute_shared_state::prefix::BLOCK_BYTES)
     }
 

@@ -3,7 +3,8 @@
 //! What workers say to the dispatcher goes through the applier's queue; what it answers, through the queue of each
 //! worker, which is named after the slot of its row.
 
-use super::{Keys, Message, SharedStore, VmState};
+use super::tenant_status::ToldStatus;
+use super::{Keys, Message, Routed, SharedStore, VmState};
 use crate::flow_control::dispatcher::{Dispatcher, PoolControl, places_matter};
 use crate::flow_control::policy::saturation::{EndpointLoad, Role};
 use crate::flow_control::protocol::{FromWorker, PoolKey, Request, ToWorker, Usage};
@@ -11,7 +12,6 @@ use crate::flow_control::worker::{Admission, Event, Ticket, TimeToLive, Worker};
 use crate::quota::{Ask as BudgetAsk, Level};
 use crate::replica::{EndpointState, Replica};
 use std::collections::BTreeMap;
-use warmroute_shared_state::endpoint::EndpointId;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::policy::flow::FlowControl;
 use warmroute_shared_state::policy::plugin::ROLE_LABEL;
@@ -33,7 +33,7 @@ pub struct OrderTo {
 #[derive(Debug)]
 pub(super) struct Flow {
     worker: Worker,
-    dispatcher: Option<Box<Dispatching>>,
+    pub(super) dispatcher: Option<Box<Dispatching>>,
     events: Vec<Event>,
     reports: Vec<FromWorker>,
     orders: Vec<OrderTo>,
@@ -43,9 +43,12 @@ pub(super) struct Flow {
 
 /// The dispatcher with what it was last told of the world.
 #[derive(Debug)]
-struct Dispatching {
-    dispatcher: Dispatcher,
-    revision: u64,
+pub(super) struct Dispatching {
+    pub(super) dispatcher: Dispatcher,
+    /// What the agent was told of tenants.
+    pub(super) told_status: ToldStatus,
+    /// Revisions of policy and roster that it was told of.
+    told: Option<(u64, u64)>,
     loads: BTreeMap<PoolKey, Vec<EndpointLoad>>,
     /// Who answers at which slot, by the reports of each.
     slots: BTreeMap<usize, u64>,
@@ -94,17 +97,26 @@ pub fn pool_key(pool: Option<&Pool>) -> PoolKey {
 }
 
 fn loads(replica: &Replica, pool: Option<&Pool>) -> Vec<EndpointLoad> {
-    let ready = replica.roster.iter().filter(|e| e.is_ready() && e.is_in(pool));
-    ready.map(load_of).collect()
+    ready(replica, pool).map(load_of).collect()
+}
+
+fn ready<'r>(
+    replica: &'r Replica,
+    pool: Option<&'r Pool>,
+) -> impl Iterator<Item = &'r EndpointState> {
+    replica.roster.iter().filter(move |e| e.is_ready() && e.is_in(pool))
+}
+
+fn role_of(endpoint: &EndpointState) -> Role {
+    let label = endpoint.record.labels.iter().find(|(key, _)| key == ROLE_LABEL);
+    Role::of_label(label.map(|(_, value)| value.as_str()))
 }
 
 /// The endpoint as a saturation detector sees it.
 pub(super) fn load_of(endpoint: &EndpointState) -> EndpointLoad {
-    let labels = &endpoint.record.labels;
-    let label = labels.iter().find(|(key, _)| key == ROLE_LABEL);
     EndpointLoad {
         id: endpoint.record.id,
-        role: Role::of_label(label.map(|(_, value)| value.as_str())),
+        role: role_of(endpoint),
         waiting: endpoint.load.waiting,
         kv_usage: endpoint.load.kv_usage,
         scraped_ms: (endpoint.load_at_ms > 0).then_some(endpoint.load_at_ms),
@@ -112,10 +124,18 @@ pub(super) fn load_of(endpoint: &EndpointState) -> EndpointLoad {
 }
 
 impl Dispatching {
-    fn new(store: &dyn SharedStore, keys: &Keys, slots: BTreeMap<usize, u64>, now_ms: u64) -> Self {
+    fn new(
+        store: &dyn SharedStore,
+        keys: &Keys,
+        incarnation: u64,
+        slots: BTreeMap<usize, u64>,
+        now_ms: u64,
+    ) -> Self {
         let live: Vec<u64> = slots.values().copied().collect();
-        let dispatcher = Dispatcher::new(next_epoch(store, keys, now_ms), &live, now_ms);
-        Self { dispatcher, revision: 0, loads: BTreeMap::new(), slots }
+        let (epoch, envoy) = next_epoch(store, keys, incarnation, now_ms);
+        let dispatcher = Dispatcher::new(epoch, incarnation, &live, now_ms);
+        let told_status = ToldStatus::new(envoy);
+        Self { dispatcher, told_status, told: None, loads: BTreeMap::new(), slots }
     }
 
     /// Where this VM answers.
@@ -134,8 +154,12 @@ impl Dispatching {
     /// Tells the dispatcher what changed of configuration, endpoints and loads.
     fn learn(&mut self, replica: &Replica, now_ms: u64) {
         let policy = replica.policy.current();
-        if self.revision != replica.policy.revision() {
-            self.revision = replica.policy.revision();
+        let newest = (replica.policy.revision(), replica.roster.revision());
+        let told = self.told.replace(newest);
+        if told == Some(newest) {
+            return;
+        }
+        if told.is_none_or(|(policy, _)| policy != newest.0) {
             self.dispatcher.configure(&controls(policy), now_ms);
             self.loads.clear();
         }
@@ -159,18 +183,24 @@ impl Dispatching {
     }
 }
 
-/// A number greater than that of any dispatcher before.
-fn next_epoch(store: &dyn SharedStore, keys: &Keys, now_ms: u64) -> u64 {
-    let mut epoch = now_ms.max(1);
+/// A number greater than that of any dispatcher before, and one that all dispatchers of this Envoy have and no other
+/// Envoy's: the incarnation of the first one's VM.
+fn next_epoch(store: &dyn SharedStore, keys: &Keys, incarnation: u64, now_ms: u64) -> (u64, u64) {
+    let (mut epoch, mut envoy) = (now_ms.max(1), incarnation);
     for _ in 0..16 {
         let (bytes, cas) = store.get(&keys.dispatcher).unwrap_or_default();
-        let last = bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        epoch = last.saturating_add(1).max(now_ms);
-        if store.set(&keys.dispatcher, &epoch.to_le_bytes(), Some(cas)).is_ok() {
+        let word = |at: usize| {
+            let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk::<8>());
+            bytes.map(|bytes| u64::from_le_bytes(*bytes))
+        };
+        epoch = word(0).unwrap_or(0).saturating_add(1).max(now_ms);
+        envoy = word(8).unwrap_or(incarnation);
+        let value = [epoch.to_le_bytes(), envoy.to_le_bytes()].concat();
+        if store.set(&keys.dispatcher, &value, Some(cas)).is_ok() {
             break;
         }
     }
-    epoch
+    (epoch, envoy)
 }
 
 impl VmState {
@@ -195,18 +225,20 @@ impl VmState {
         admission
     }
 
-    /// An admitted request went to these endpoints: said where the pool's detector needs to know.
+    /// An admitted request was picked for: said where the detector of its pool needs to know. `policy`: the one that the
+    /// pool is of.
     pub fn placed(
         &mut self,
         ticket: Ticket,
+        policy: &Policy,
         pool: Option<&Pool>,
-        endpoints: &[EndpointId],
+        routed: &Routed,
         now_ms: u64,
     ) {
-        let policy = self.follower.replica.policy.current();
         let Some(flow) = Self::flow_control_of(policy, pool) else { return };
-        if places_matter(&flow.detector, &loads(&self.follower.replica, pool)) {
-            self.flow.worker.placed(ticket, endpoints);
+        let roles = || ready(&self.follower.replica, pool).map(role_of);
+        if places_matter(&flow.detector, roles) {
+            self.flow.worker.placed(ticket, &routed.endpoints());
             self.pump(now_ms);
         }
     }
@@ -235,15 +267,12 @@ impl VmState {
         (self.flow.worker.parked(), self.flow.worker.held())
     }
 
-    /// The dispatcher, if this VM has the role.
-    #[must_use]
-    pub fn dispatcher(&self) -> Option<&Dispatcher> {
-        self.flow.dispatcher.as_ref().map(|dispatching| &dispatching.dispatcher)
-    }
-
     /// An order of the dispatcher came for this VM.
     pub fn on_order(&mut self, bytes: &[u8], now_ms: u64) {
         if let Ok(message) = ToWorker::decode(bytes) {
+            // With tenants it goes on being heard, though nobody asks it for anything: it may have to remember what the
+            // dispatcher's own VM takes of their budgets.
+            self.flow.used |= !self.follower.replica.policy.current().tenants.is_empty();
             let events = self.flow.worker.on_message(message, now_ms);
             self.flow.events.extend(events);
             self.pump(now_ms);
@@ -290,7 +319,8 @@ impl VmState {
         match (&self.applier, &self.flow.dispatcher) {
             (Some(applier), None) => {
                 let slots = applier.live().iter().copied().collect();
-                let dispatching = Dispatching::new(store, &self.keys, slots, now_ms);
+                let incarnation = self.ledger.incarnation();
+                let dispatching = Dispatching::new(store, &self.keys, incarnation, slots, now_ms);
                 self.flow.dispatcher = Some(Box::new(dispatching));
             }
             (None, Some(_)) => self.flow.dispatcher = None,
@@ -305,7 +335,7 @@ impl VmState {
             let policy = replica.policy.current();
             let is_empty = |key: PoolKey| {
                 let pool = policy.pools.iter().find(|pool| pool_key(Some(pool)) == key);
-                !replica.roster.iter().any(|e| e.is_ready() && e.is_in(pool))
+                ready(replica, pool).next().is_none()
             };
             let events = self.flow.worker.tick(is_empty, now_ms);
             self.flow.events.extend(events);

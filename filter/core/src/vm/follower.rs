@@ -147,6 +147,7 @@ impl Follower {
                 .load_checkpoints(store, keys)
                 .and_then(|()| fresh.apply_frames(store, keys, head.seq));
             if loaded.is_ok() {
+                fresh.replica.roster.succeed(&self.replica.roster);
                 *self = fresh;
                 return SyncOutcome::Rebuilt;
             }

@@ -11,6 +11,7 @@ mod follower;
 mod intent;
 mod lease;
 mod message;
+mod parcel;
 mod prompt;
 mod publisher;
 mod request;
@@ -19,6 +20,7 @@ mod row_slot;
 mod shares;
 mod state;
 mod store;
+mod tenant_status;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ pub use belief::{Belief, BeliefKind};
 pub use flow::{OrderTo, pool_key};
 pub use follower::Follower;
 pub use message::Message;
+pub use parcel::{Parcel, messages};
 pub use prompt::{Prompt, PromptSource};
 pub use request::Routed;
 pub use state::{Settings, VmState};

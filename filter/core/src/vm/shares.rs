@@ -2,10 +2,11 @@
 //! engine's KV cache has room for, the least recently used dropped first. Only the applier keeps this.
 
 use crate::prefix_table::{PrefixTable, RecencyList};
-use crate::replica::{EndpointState, Replica};
+use crate::replica::{EndpointState, Replica, Roster};
 use std::collections::BTreeMap;
 use warmroute_shared_state::checkpoint::SEGMENTS;
 use warmroute_shared_state::endpoint::EndpointId;
+use warmroute_shared_state::policy::plugin::PrefixProducer;
 use warmroute_shared_state::prefix::BLOCK_BYTES;
 use warmroute_shared_state::table_op::Column;
 
@@ -155,11 +156,21 @@ impl Shares {
     }
 }
 
-/// How many byte blocks fit the endpoint's KV cache, at its own bytes per token; at most its equal part of
-/// `max_blocks` among all endpoints.
+/// How many byte blocks fit the endpoint's KV cache, by the scheduler of its first pool.
 pub(super) fn capacity(replica: &Replica, endpoint: &EndpointState, max_blocks: usize) -> usize {
-    let endpoints = replica.roster.len();
     let caps = replica.policy.scheduler_of(&endpoint.record).map(|scheduler| &scheduler.prefix);
+    capacity_with(caps, &replica.roster, endpoint, max_blocks)
+}
+
+/// How many byte blocks fit the endpoint's KV cache, at its own bytes per token; at most its equal part of
+/// `max_blocks` among all endpoints. `caps`: as configured for a scheduler.
+pub(super) fn capacity_with(
+    caps: Option<&PrefixProducer>,
+    roster: &Roster,
+    endpoint: &EndpointState,
+    max_blocks: usize,
+) -> usize {
+    let endpoints = roster.len();
     let configured = caps.and_then(|caps| caps.capacity_tokens);
     let told = endpoint.record.kv_tokens().filter(|_| caps.is_none_or(|caps| caps.auto_tune));
     let tokens = told.or(configured).unwrap_or(DEFAULT_KV_TOKENS);

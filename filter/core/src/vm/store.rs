@@ -40,7 +40,7 @@ pub(super) struct Keys {
     pub(super) applier: String,
     /// Newest frame.
     pub(super) head: String,
-    /// Number of the newest dispatcher.
+    /// Number of the newest dispatcher, and of this Envoy.
     pub(super) dispatcher: String,
     /// Sum of all rows.
     pub(super) totals: String,

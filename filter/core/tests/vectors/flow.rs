@@ -9,6 +9,7 @@ use warmroute_core::flow_control::policy::fairness::{FlowId, Turns};
 use warmroute_core::flow_control::policy::ordering::{Rank, slo_deadline_ms};
 use warmroute_core::flow_control::policy::saturation::sheds;
 use warmroute_core::flow_control::protocol::{DropReason, Refused, Request, TicketId};
+use warmroute_core::routing::whole_ms;
 use warmroute_shared_state::policy::plugin::{self, Fairness, Ordering, Plugin};
 
 /// Where entries' clocks begin: they count below 0, too.
@@ -44,7 +45,7 @@ fn rank(ordering: Ordering, request: &Value) -> Result<Rank, Failure> {
         .and_then(|ms| u64::try_from(ms).ok())
         .ok_or_else(|| Failure::new("`received_ms` must be a whole number"))?;
     let header = fields.optional("slo_ttft_header").and_then(Value::as_str);
-    let slo_ms = slo_deadline_ms(since_ms, header);
+    let slo_ms = slo_deadline_ms(since_ms, header.and_then(whole_ms));
     let request = Request { since_ms, slo_ms, ..Request::default() };
     Ok(Rank::of(ordering, TicketId::default(), &request))
 }

@@ -60,6 +60,7 @@ mod tests {
     use super::super::route::RuleSpec;
     use super::*;
     use crate::config::object::Head;
+    use crate::config::timestamp::Timestamp;
 
     fn route(
         name: &str,
@@ -67,7 +68,7 @@ mod tests {
         hosts: &[&str],
         rules: Vec<Vec<RouteMatch>>,
     ) -> RouteSpec {
-        let created = created.map(str::to_owned);
+        let created = created.and_then(Timestamp::parse);
         RouteSpec {
             head: Head { namespace: "n".into(), name: name.into(), created, ..Head::default() },
             hosts: hosts.iter().map(|&host| host.to_owned()).collect(),

@@ -9,6 +9,7 @@ use super::quantity;
 use crate::config::error::Problem;
 use crate::config::object::Fault;
 use serde_saphyr::Spanned;
+use warmroute_shared_state::policy::flow::DEFAULT_REQUEST_TTL_MS;
 use warmroute_shared_state::policy::plugin::{
     Detector, Fairness, Kind, Ordering, Plugin, UsageLimit, parse_duration,
 };
@@ -16,7 +17,6 @@ use warmroute_shared_state::policy::scheduler::Named;
 
 /// Bands that are written at most.
 const MAX_BANDS: usize = 64;
-const DEFAULT_TTL_MS: u64 = 60_000;
 /// A band's own limits where it gives none, or 0.
 const DEFAULT_BAND_BYTES: u64 = 1_000_000_000;
 const DEFAULT_BAND_REQUESTS: u64 = 5000;
@@ -81,8 +81,8 @@ impl Default for FlowControlSpec {
             enabled: false,
             max_bytes: 0,
             max_requests: 0,
-            request_ttl_ms: DEFAULT_TTL_MS,
-            no_endpoint_ttl_ms: DEFAULT_TTL_MS,
+            request_ttl_ms: DEFAULT_REQUEST_TTL_MS,
+            no_endpoint_ttl_ms: DEFAULT_REQUEST_TTL_MS,
             bands: Vec::new(),
             default_band: Band::default(),
             default_negative_band: None,
@@ -132,8 +132,8 @@ pub(super) fn compile(
     spec.max_requests = amount("maxRequests", raw.max_requests.as_ref())?.unwrap_or(0);
     let ttl = millis("defaultRequestTTL", raw.default_request_ttl.as_ref())?;
     let without = millis("noEndpointRequestTTL", raw.no_endpoint_request_ttl.as_ref())?;
-    spec.request_ttl_ms = ttl.unwrap_or(DEFAULT_TTL_MS);
-    spec.no_endpoint_ttl_ms = without.or(ttl).unwrap_or(DEFAULT_TTL_MS);
+    spec.request_ttl_ms = ttl.unwrap_or(DEFAULT_REQUEST_TTL_MS);
+    spec.no_endpoint_ttl_ms = without.or(ttl).unwrap_or(DEFAULT_REQUEST_TTL_MS);
     if let Some(default) = raw.default_priority_band {
         spec.default_band = band(default, instances)?;
     }

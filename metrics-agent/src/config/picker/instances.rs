@@ -120,6 +120,11 @@ impl Instances {
 
     fn check_references(&self, plugin: &Configured) -> Result<(), Fault> {
         for reference in &plugin.instance.references {
+            // Of these the first counts, whatever its name.
+            let is_identity = reference.kind == Kind::AgentIdentity;
+            if is_identity && self.written.iter().any(|p| p.plugin().is(Kind::AgentIdentity)) {
+                continue;
+            }
             self.named(&reference.name, reference.kind, plugin.line_of(&reference.at))?;
         }
         Ok(())

@@ -1,7 +1,9 @@
 use super::super::document::Document;
 use super::*;
 use std::path::Path;
-use warmroute_shared_state::policy::plugin::{Decider, Detector, Filter, Scorer};
+use warmroute_shared_state::policy::plugin::{
+    Decider, Detector, Filter, Scorer, SessionSource, SessionStrategy,
+};
 use warmroute_shared_state::policy::scheduler::Handler;
 
 const HEAD: &str = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n";
@@ -235,6 +237,14 @@ fn each_fault_names_its_line_and_the_nearest_name() {
             "epp.yaml:7: plugin `nobody` is not known; add it under `plugins`",
         ),
         (
+            "plugins:\n- type: session-affinity-filter\n  parameters:\n    strategy: session_id\n    sessionIdConfig:\n      sources:\n      - attribute: session-id\n".into(),
+            "epp.yaml:9: plugin `session-id-producer` is not known; add it under `plugins`",
+        ),
+        (
+            "plugins:\n- type: session-affinity-filter\n  parameters:\n    strategy: session_id\n    sessionIdConfig:\n      sources: [{attribute: agent-identity}]\n".into(),
+            "epp.yaml:8: plugin `agent-identity` is not known; add it under `plugins`",
+        ),
+        (
             "plugins:\n- type: core-metrics-extractor\n  parameters:\n    defaultEngine: none\n".into(),
             "epp.yaml:6:",
         ),
@@ -243,6 +253,37 @@ fn each_fault_names_its_line_and_the_nearest_name() {
         let shown = parse(&text).unwrap_err();
         assert!(shown.starts_with(message), "{text}\n{shown}");
     }
+}
+
+#[test]
+fn a_sessions_id_comes_from_the_producer_that_there_is() {
+    let source = |plugins: &str, source: &str| {
+        let spec = parse(&format!(
+            "plugins:\n{plugins}- type: session-affinity-filter\n  parameters:\n    strategy: session_id\n    \
+             sessionIdConfig: {{sources: [{source}]}}\n"
+        ));
+        let spec = spec.unwrap();
+        let Filter::SessionAffinity(affinity) = &spec.scheduler.profiles[0].filters[0].plugin
+        else {
+            panic!("{spec:?}")
+        };
+        let SessionStrategy::SessionId { sources, .. } = &affinity.strategy else {
+            panic!("{spec:?}")
+        };
+        let SessionSource::Attribute { producer, .. } = &sources[0] else { panic!("{spec:?}") };
+        (producer.clone(), spec.scheduler.session_ids.iter().any(|known| known.name == *producer))
+    };
+    let header = "parameters: {headerName: x-s}";
+    let unnamed = format!("- {{type: session-id-producer, {header}}}\n");
+    assert_eq!(
+        source(&unnamed, "{attribute: session-id}"),
+        ("session-id-producer".to_owned(), true)
+    );
+    let named = format!("- {{type: session-id-producer, name: mine, {header}}}\n");
+    let given = "{attribute: session-id, producer: mine}";
+    assert_eq!(source(&named, given), ("mine".to_owned(), true));
+    let agent = "- {type: agent-identity, name: who}\n";
+    assert_eq!(source(agent, "{attribute: agent-identity}"), (String::new(), false));
 }
 
 #[test]

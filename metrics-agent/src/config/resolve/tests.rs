@@ -1,4 +1,5 @@
 use super::super::Configuration;
+use super::super::kv_events::Plan;
 use super::super::source::Source;
 use super::*;
 use std::path::Path;
@@ -69,6 +70,71 @@ fn several_are_chosen_by_name_and_the_rest_is_not_used() {
     let told =
         all.warnings.iter().any(|w| w.to_string().contains("leads to `n/spare`; it is not used"));
     assert!(told, "{:?}", all.warnings);
+}
+
+#[test]
+fn several_in_one_config_map_go_by_their_keys() {
+    let map = |a: &str, b: &str| {
+        let head =
+            "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: all, namespace: n}\ndata:\n";
+        let entry = |key: &str, scorer: &str| {
+            format!(
+                "  {key}: |\n    apiVersion: llm-d.ai/v1alpha1\n    kind: EndpointPickerConfig\n    \
+                 plugins: [{{type: {scorer}}}]\n"
+            )
+        };
+        format!("{head}{}{}", entry(a, "queue-scorer"), entry(b, "load-aware-scorer"))
+    };
+    let pools = [pool("a", "x"), pool("b", "y")].concat();
+    let all = load(&format!("{pools}{}", map("y-config.yaml", "x.yml"))).unwrap();
+    assert_eq!(scorers(&all), ["load-aware-scorer", "queue-scorer"]);
+    // As llm-d's chart has it, whose picker is told by an option which one it reads.
+    let issues =
+        load(&format!("{}{}", pool("a", "x"), map("default.yaml", "mine.yaml"))).unwrap_err();
+    assert!(issues.contains("`n/default` and `n/mine`, and it names `x`"), "{issues}");
+    assert!(issues.contains("go by their keys), or remove the others"), "{issues}");
+}
+
+#[test]
+fn a_pickers_kv_events_are_those_of_its_pools_endpoints() {
+    let engine = |namespace: &str, ip: u8| {
+        format!(
+            "- {{name: e, namespace: {namespace}, address: 10.0.0.{ip}, port: 8000, labels: {{pool: a}}}}\n"
+        )
+    };
+    let endpoints = format!("---\nendpoints:\n{}{}", engine("n", 1), engine("other", 2));
+    let text = [pool("a", "x"), picker("x", "precise-prefix-cache-producer"), endpoints].concat();
+    let all = load(&text).unwrap();
+    let plan = |n: usize| Plan::of(&all.endpoints[n], &all.kv_events);
+    assert_eq!((all.endpoints[0].namespace.as_str(), plan(0).is_some()), ("n", true));
+    assert_eq!(plan(1), None, "of the same labels in another namespace");
+}
+
+#[test]
+fn more_tenants_than_the_filter_takes_are_refused_where_they_begin() {
+    let tenants = |count: u32| -> String {
+        let one = |n: u32| {
+            format!(
+                "---\napiVersion: warmroute/v1alpha1\nkind: TenantQuota\nmetadata: {{name: tenant-{n:05}}}\n\
+                 spec:\n  identity: {{apiKeyHashes: [\"{n:064x}\"]}}\n  limits: [{{model: '*', rpm: 60, tpm: 100000}}]\n"
+            )
+        };
+        (0..count).map(one).collect()
+    };
+    let all = load(&tenants(2500)).unwrap();
+    assert_eq!(all.policy("all").tenants.len(), 2500);
+    let issues = load(&tenants(6000)).unwrap_err();
+    assert_eq!(issues.lines().count(), 1, "{issues}");
+    let (line, rest) = issues.strip_prefix("c.yaml:").unwrap().split_once(": ").unwrap();
+    let left: usize = rest
+        .strip_prefix("no room for this tenant and those behind it, ")
+        .and_then(|rest| rest.split_once(" of 6000: routes, plugins and tenants come to "))
+        .and_then(|(left, _)| left.parse().ok())
+        .unwrap_or_else(|| panic!("{issues}"));
+    // Seven lines each, the first a marker.
+    assert_eq!(line.parse(), Ok((6000 - left) * 7 + 2), "{issues}");
+    let fit = u32::try_from(6000 - left).unwrap();
+    assert!(load(&tenants(fit)).is_ok() && load(&tenants(fit + 1)).is_err(), "{fit}");
 }
 
 #[test]

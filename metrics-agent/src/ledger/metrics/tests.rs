@@ -3,7 +3,7 @@ use super::*;
 use crate::ledger::tests::record;
 
 fn text(metrics: &LedgerMetrics) -> String {
-    metrics.encode(&Tally::default()).unwrap()
+    metrics.encode(&Tally::default(), &Drops::default()).unwrap()
 }
 
 fn samples(text: &str, name: &str) -> Vec<String> {

@@ -35,6 +35,12 @@ pub enum ReportError {
     /// Rows for something that has none.
     #[error("`{0}` has no rows; give some of tenant, model, day, cause")]
     By(String),
+    /// More rows than whoever asked takes.
+    #[error(
+        "there are more than {0} rows; narrow it by tenant, model, since or until, name less in by, or print all of it \
+         with `warmroute-agent usage`"
+    )]
+    TooManyRows(usize),
     /// Tokens of a model that has no price.
     #[error("model `{0}` has tokens and no price; add it to the prices, or `\"*\"` for all others")]
     NoPrice(String),

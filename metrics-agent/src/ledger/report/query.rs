@@ -47,6 +47,8 @@ pub struct Filter {
     pub model: Option<String>,
     /// When they came.
     pub period: Period,
+    /// Rows of the report at most: clients choose models' names.
+    pub max_rows: usize,
 }
 
 /// Sums over requests.
@@ -110,7 +112,7 @@ pub struct Report {
 /// Adds up what the filter lets through.
 ///
 /// # Errors
-/// If the file cannot be read, or a price is missing.
+/// If the file cannot be read, a price is missing, or there are too many rows.
 pub fn report(
     connection: &Connection,
     filter: &Filter,
@@ -139,6 +141,9 @@ pub fn report(
         let (names, group) = read(row, by.len(), prices)?;
         total.add(&group);
         rows.entry(names).or_default().add(&group);
+        if rows.len() > filter.max_rows {
+            return Err(ReportError::TooManyRows(filter.max_rows));
+        }
     }
     let currency = prices.map(|prices| prices.currency.clone());
     Ok(Report { by: by.to_vec(), rows: rows.into_iter().collect(), total, currency })

@@ -38,7 +38,7 @@ fn of(
     Store::open(&file).unwrap().insert(records.iter()).unwrap();
     let period = Period::new(None, None, 0).unwrap();
     let prices = prices.map(|yaml| Prices::read(yaml).unwrap());
-    let filter = filter(Filter { tenant: None, model: None, period });
+    let filter = filter(Filter { tenant: None, model: None, period, max_rows: usize::MAX });
     report(&open_to_read(&file).unwrap(), &filter, by, prices.as_ref())
 }
 
@@ -103,6 +103,13 @@ fn filters_are_exact() {
         let report = of(|filter| Filter { period, ..filter }, &[], None).unwrap();
         assert_eq!(report.total.requests, requests, "{since:?} {until:?}");
     }
+}
+
+#[test]
+fn more_rows_than_are_taken_are_no_report() {
+    let at_most = |max_rows| of(|filter| Filter { max_rows, ..filter }, &[By::Tenant], None);
+    assert_eq!(at_most(2).unwrap().rows.len(), 2);
+    assert!(matches!(at_most(1), Err(ReportError::TooManyRows(1))));
 }
 
 #[test]

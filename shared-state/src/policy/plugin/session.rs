@@ -39,7 +39,7 @@ pub enum SessionSource {
     Attribute {
         /// `agent-identity`, or any name of a session-id-producer's.
         attribute: String,
-        /// Name of the producer's instance; empty for `agent-identity`.
+        /// Name of the producer's instance, by default that of its type; empty for `agent-identity`.
         producer: String,
     },
 }
@@ -89,11 +89,10 @@ fn session_id_strategy(
         .iter()
         .map(|source| match (source.text("header")?, source.text("attribute")?) {
             (Some(header), None) => Ok(SessionSource::Header(header.to_lowercase())),
-            (None, Some(attribute)) => {
-                references.add(source, "producer", Kind::SessionId)?;
-                let producer = source.text_or("producer", "")?;
-                Ok(SessionSource::Attribute { attribute: attribute.to_owned(), producer })
-            }
+            (None, Some(attribute)) => Ok(SessionSource::Attribute {
+                attribute: attribute.to_owned(),
+                producer: producer(source, attribute, references)?,
+            }),
             _ => Err(source.refuse("header", "a name here or in `attribute`, not in both")),
         })
         .collect::<Result<Vec<_>, _>>()?;
@@ -111,6 +110,23 @@ fn session_id_strategy(
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let ttl_ms = (seconds("evictionTtlSeconds", 300.0)? * 1000.0) as u64;
     Ok(SessionStrategy::SessionId { sources, ttl_ms })
+}
+
+/// The producer of a source's attribute. It must be there: else no session would be known.
+fn producer(
+    source: &Parameters<'_>,
+    attribute: &str,
+    references: &mut References,
+) -> Result<String, PluginError> {
+    let given = source.text("producer")?;
+    if given.is_none() && attribute == "agent-identity" {
+        references.add_name(&source.path("attribute"), attribute, Kind::AgentIdentity);
+        return Ok(String::new());
+    }
+    let at = source.path(if given.is_some() { "producer" } else { "attribute" });
+    let name = given.unwrap_or("session-id-producer");
+    references.add_name(&at, name, Kind::SessionId);
+    Ok(name.to_owned())
 }
 
 pub(super) fn session_id(p: &Parameters<'_>) -> Result<SessionId, PluginError> {

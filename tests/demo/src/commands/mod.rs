@@ -1,7 +1,8 @@
 //! The subcommands.
 
-pub(crate) mod bench;
+pub(crate) mod bench_kv;
 pub(crate) mod down;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod up;
 

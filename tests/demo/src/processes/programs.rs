@@ -53,7 +53,7 @@ impl Programs {
 pub fn kv_index_bench(root: &Path) -> Result<PathBuf, ProcessError> {
     let default = || root.join("target/native/examples/kv_index_bench");
     let path = std::env::var_os("KV_INDEX_BENCH").map_or_else(default, PathBuf::from);
-    found("the measurement of KV events", path, "run `make bench`")
+    found("the measurement of KV events", path, "run `make bench-kv`")
 }
 
 fn built(what: &'static str, path: PathBuf) -> Result<PathBuf, ProcessError> {

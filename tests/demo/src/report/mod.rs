@@ -2,7 +2,7 @@
 
 mod figures;
 mod page;
-mod plot;
+pub mod plot;
 mod table;
 
 use std::path::Path;
@@ -10,7 +10,8 @@ use std::path::Path;
 use serde::Serialize;
 
 pub use figures::{CaseReport, Quantiles, Side, percentile};
-pub use page::page;
+pub(crate) use page::escape;
+pub use page::{STYLE, page};
 pub use table::{ratio, table};
 
 /// All cases of a run: `demo.json`.

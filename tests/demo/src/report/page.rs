@@ -3,21 +3,24 @@
 use super::plot::{Series, bars, distribution, duration};
 use super::{CaseReport, Report, Side, ratio};
 
-const STYLE: &str = "
-:root{color-scheme:light dark;--back:#fcfcfb;--text:#1d2327;--soft:#667078;--line:#dfe3e6;--a:#c2571a;--b:#1f6fd6}
-@media(prefers-color-scheme:dark){:root{--back:#14181b;--text:#e6e9eb;--soft:#98a2aa;--line:#2c343a;--a:#f08a4b;--b:#6aa9ff}}
+/// The style of a page with plots.
+pub const STYLE: &str = "
+:root{color-scheme:light dark;--back:#fcfcfb;--text:#1d2327;--soft:#667078;--line:#dfe3e6;--a:#c2571a;--b:#1f6fd6;--c:#2f8f4e;--d:#8a4fb5;--e:#9a7b00}
+@media(prefers-color-scheme:dark){:root{--back:#14181b;--text:#e6e9eb;--soft:#98a2aa;--line:#2c343a;--a:#f08a4b;--b:#6aa9ff;--c:#6cc98a;--d:#c79bea;--e:#d9b93b}}
 body{background:var(--back);color:var(--text);font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin:2.5rem 0 .2rem}p{margin:.2rem 0 .8rem;max-width:75ch}
 .plots{display:flex;flex-wrap:wrap;gap:1rem}.plots svg{flex:1 1 420px;max-width:570px;width:100%}
 .key span{margin-right:1.2rem}.key i{display:inline-block;width:.9em;height:.9em;border-radius:2px;margin-right:.4em;vertical-align:-.1em}
-i.a{background:var(--a)}i.b{background:var(--b)}
+i.a{background:var(--a)}i.b{background:var(--b)}i.c{background:var(--c)}i.d{background:var(--d)}i.e{background:var(--e)}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.5rem 0 1rem}
 th,td{padding:.15rem .8rem;text-align:right;border-bottom:1px solid var(--line)}th{font-weight:500;color:var(--soft)}
 th:first-child,td:first-child{text-align:left;padding-left:0}.wide{overflow-x:auto}
 svg text{font:12px system-ui,sans-serif;fill:var(--soft)}svg .mid{text-anchor:middle}svg .end{text-anchor:end}
 .grid,.tick,.axis{stroke:var(--line)}.tick,.axis{stroke:var(--soft)}
-.curve{fill:none;stroke-width:2.2}.curve.a{stroke:var(--a)}.curve.b{stroke:var(--b)}
-rect.a,circle.a{fill:var(--a)}rect.b,circle.b{fill:var(--b)}
+.curve{fill:none;stroke-width:2.2}.curve.a{stroke:var(--a)}.curve.b{stroke:var(--b)}.curve.c{stroke:var(--c)}
+.curve.d{stroke:var(--d)}.curve.e{stroke:var(--e)}
+rect.a,circle.a{fill:var(--a)}rect.b,circle.b{fill:var(--b)}rect.c,circle.c{fill:var(--c)}
+rect.d,circle.d{fill:var(--d)}rect.e,circle.e{fill:var(--e)}
 footer{color:var(--soft);margin:3rem 0 1rem}
 ";
 
@@ -57,7 +60,9 @@ fn section(case: &CaseReport) -> String {
     };
     let times =
         distribution("Time to first token, both sides", &pair(&rr.samples_ms, &wr.samples_ms));
-    let load = bars("Requests per endpoint, both sides", &names, &pair(&rr_loads, &wr_loads));
+    let caption = "requests that each endpoint answered";
+    let load =
+        bars("Requests per endpoint, both sides", caption, &names, &pair(&rr_loads, &wr_loads));
     let scale = if case.time_scale > 1.0 {
         format!(" The engines ran {} times faster than real.", case.time_scale)
     } else {
@@ -103,7 +108,7 @@ fn row(name: &str, side: &Side, of_ideal: f64) -> String {
     )
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -11,11 +11,14 @@ const BOTTOM: f64 = 40.0;
 /// More points than this on a curve cannot be told apart.
 const POINTS: usize = 240;
 
-/// A named series; the name is also its CSS class.
-pub(super) struct Series<'a> {
-    pub(super) class: &'static str,
-    pub(super) label: &'static str,
-    pub(super) values: &'a [f64],
+/// A named series with its CSS class.
+pub struct Series<'a> {
+    /// Its class: `a` to `e`.
+    pub class: &'static str,
+    /// Its name.
+    pub label: &'static str,
+    /// What was measured.
+    pub values: &'a [f64],
 }
 
 macro_rules! put {
@@ -29,7 +32,8 @@ fn open(label: &str) -> String {
 }
 
 /// Share of requests answered within a time, over a logarithmic axis. Values are sorted.
-pub(super) fn distribution(label: &str, series: &[Series<'_>]) -> String {
+#[must_use]
+pub fn distribution(label: &str, series: &[Series<'_>]) -> String {
     let positive =
         || series.iter().flat_map(|one| one.values).copied().filter(|value| *value > 0.0);
     let (low, high) = (positive().fold(f64::MAX, f64::min), positive().fold(0.0, f64::max));
@@ -123,12 +127,13 @@ pub(super) fn distribution(label: &str, series: &[Series<'_>]) -> String {
     out
 }
 
-/// Values side by side for each name, with each series' mean as a line.
-pub(super) fn bars(label: &str, names: &[String], series: &[Series<'_>]) -> String {
+/// Values side by side for each name; the caption says what they are.
+#[must_use]
+pub fn bars(label: &str, caption: &str, names: &[String], series: &[Series<'_>]) -> String {
     let high = series.iter().flat_map(|one| one.values).copied().fold(1.0, f64::max);
     let y = |value: f64| TOP + 8.0 + (1.0 - value / high) * (HEIGHT - TOP - 8.0 - BOTTOM);
     let slot = (WIDTH - LEFT - RIGHT) / names.len().max(1) as f64;
-    let bar = slot * 0.36;
+    let bar = slot * 0.72 / series.len().max(1) as f64;
     let mut out = open(label);
     put!(
         out,
@@ -159,17 +164,17 @@ pub(super) fn bars(label: &str, names: &[String], series: &[Series<'_>]) -> Stri
             );
         }
     }
-    let caption = (LEFT + WIDTH - RIGHT) / 2.0;
+    let middle = (LEFT + WIDTH - RIGHT) / 2.0;
     put!(
         out,
-        "<text class=\"mid\" x=\"{caption:.1}\" y=\"{:.1}\">requests that each endpoint answered</text></svg>",
+        "<text class=\"mid\" x=\"{middle:.1}\" y=\"{:.1}\">{caption}</text></svg>",
         HEIGHT - 6.0
     );
     out
 }
 
 /// Milliseconds for people.
-pub(super) fn duration(milliseconds: f64) -> String {
+pub(crate) fn duration(milliseconds: f64) -> String {
     match milliseconds {
         ms if ms >= 1_000.0 => format!("{} s", (ms / 10.0).round() / 100.0),
         ms if ms >= 10.0 => format!("{} ms", ms.round()),
@@ -216,6 +221,6 @@ mod tests {
     fn plots_without_values_are_still_drawn() {
         let none = || Series { class: "a", label: "A", values: &[] };
         assert!(distribution("x", &[none()]).contains("nothing was measured"));
-        assert!(bars("x", &[], &[none()]).ends_with("</svg>"));
+        assert!(bars("x", "", &[], &[none()]).ends_with("</svg>"));
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub use conversation::{Shape, build};
 pub use ideal::{BLOCK_TOKENS, PrefixLedger};
 pub use simulated::SimulatedTokens;
-pub use text::Writer;
+pub use text::{Writer, one_token_words};
 
 /// One chat message, as a request body carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -17,6 +17,13 @@ const WORDS: &str = "\
     summer supply table ticket total town track trade train travel under unit value village \
     voucher wagon warehouse water week weight window winter word yard year a the of";
 
+/// Those words, each with the space before it, that are a single token.
+#[must_use]
+pub fn one_token_words(tokens: &dyn Tokens) -> Vec<String> {
+    let pieces = WORDS.split(' ').map(|word| format!(" {word}"));
+    pieces.filter(|piece| tokens.text(piece).len() == 1).collect()
+}
+
 /// Writes texts of an exact length from a word list whose token counts it has looked up once.
 #[derive(Debug)]
 pub struct Writer {

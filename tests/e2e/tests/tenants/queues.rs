@@ -4,6 +4,7 @@ use crate::bed::{KEY_A, KEY_B, short, tenants, usage};
 use anyhow::{Context as _, Result, ensure};
 use e2e::client::{self, Request, Response};
 use e2e::scripted_engine::{ScriptedEngine, Served};
+use e2e::state::FilterState;
 use e2e::workers::{WorkerConnection, one_each};
 use e2e::{Endpoint, Setup, Stack};
 use tokio::task::JoinHandle;
@@ -32,28 +33,28 @@ pub(crate) fn flow_control_with(plugins: &str, places: u32, fields: &str) -> Str
 }
 
 /// A tenant `a` of priority 7, and `b` of priority 0.
-fn prioritized() -> String {
+pub(crate) fn prioritized() -> String {
     let premium = "---\napiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {name: premium}\n\
                    spec: {priority: 7, poolRef: {name: default}}\n";
     tenants("  inject: {objective: premium}", "") + premium
 }
 
 /// One scripted engine behind the workers.
-struct Bed {
-    stack: Stack,
+pub(crate) struct Bed {
+    pub(crate) stack: Stack,
     engine: ScriptedEngine,
     workers: Vec<WorkerConnection>,
 }
 
 /// A request under way.
-struct Call {
+pub(crate) struct Call {
     answer: JoinHandle<Result<Response>>,
     served: Served,
 }
 
 impl Call {
     /// Waits for it at the engine.
-    async fn arrived(&mut self) -> Result<()> {
+    pub(crate) async fn arrived(&mut self) -> Result<()> {
         tokio::select! {
             arrived = self.served.arrived() => {
                 arrived.context("it did not arrive at the engine").map(|_| ())
@@ -66,7 +67,7 @@ impl Call {
     }
 
     /// The engine answers it; waits until the client has it.
-    async fn finish(self) -> Result<()> {
+    pub(crate) async fn finish(self) -> Result<()> {
         self.served.send(ANSWER);
         self.served.done();
         let answer = self.answer.await??;
@@ -75,7 +76,7 @@ impl Call {
     }
 
     /// What the client gets while the engine does not answer.
-    async fn refused(self) -> Result<Response> {
+    pub(crate) async fn refused(self) -> Result<Response> {
         self.answer.await?
     }
 
@@ -86,12 +87,12 @@ impl Call {
 }
 
 impl Bed {
-    async fn start(documents: &str) -> Result<Self> {
+    pub(crate) async fn start(documents: &str) -> Result<Self> {
         Self::start_with(documents, "").await
     }
 
     /// The same with more fields for the plugin configuration, each with a comma before it.
-    async fn start_with(documents: &str, plugin: &str) -> Result<Self> {
+    pub(crate) async fn start_with(documents: &str, plugin: &str) -> Result<Self> {
         let engine = ScriptedEngine::start().await?;
         let mut setup = Setup::new(0, WORKERS).document(documents);
         plugin.clone_into(&mut setup.plugin_config_extra);
@@ -109,7 +110,7 @@ impl Bed {
         Ok(bed)
     }
 
-    fn call(&self, key: &str, id: &str) -> Call {
+    pub(crate) fn call(&self, key: &str, id: &str) -> Call {
         self.send(short(key, 4), id)
     }
 
@@ -121,12 +122,23 @@ impl Bed {
     }
 
     /// The tests' requests in the order in which they arrived at the engine.
-    fn order(&self) -> Vec<String> {
+    pub(crate) fn order(&self) -> Vec<String> {
         self.engine.order().into_iter().filter(|id| id != PRIME).collect()
     }
 
+    /// Configures anew, and waits until every worker decides by it.
+    pub(crate) async fn reconfigure(&mut self, documents: &str) -> Result<()> {
+        let before = self.stack.filter_state().await?.policy.revision;
+        self.stack.write_documents(documents)?;
+        for worker in &mut self.workers {
+            let changed = |state: &FilterState| state.policy.revision != before;
+            worker.until(e2e::stack::PATIENCE, "another configuration", changed).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until so many requests wait and so many have their turn, over all workers.
-    async fn settled(&mut self, parked: u64, turns: u64) -> Result<()> {
+    pub(crate) async fn settled(&mut self, parked: u64, turns: u64) -> Result<()> {
         let mut seen = (0, 0);
         let since = std::time::Instant::now();
         while since.elapsed() < e2e::stack::PATIENCE {

@@ -1,11 +1,12 @@
 //! VMs that trap, and a pushed listener, while requests wait: no limit is passed, and nothing stays where it was.
 
 use crate::queues::flow_control;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use e2e::client::{self, Request};
 use e2e::counting_engine::CountingEngine;
 use e2e::prompts::{chat, fresh_text};
-use e2e::workers::one_each;
+use e2e::scripted_engine::ScriptedEngine;
+use e2e::workers::{WorkerConnection, one_each};
 use e2e::{Endpoint, Setup, Stack};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,6 +25,37 @@ const RECOVERY: Duration = Duration::from_secs(3);
 /// A field of the plugin's configuration, and what a push makes of it.
 const BEFORE: &str = r#", "max_body_bytes": 1000000"#;
 const AFTER: &str = r#", "max_body_bytes": 2000000"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_in_a_vm_that_panics_is_told_at_once() -> Result<()> {
+    const WAITING: u64 = 5;
+    let engine = ScriptedEngine::start().await?;
+    let mut setup = Setup::new(0, 1).document(&flow_control(1, ""));
+    setup.fault_injection = true;
+    setup.other_endpoints.push(Endpoint::new("scripted", engine.address));
+    let stack = Stack::start(setup).await?;
+    let mut running = engine.expect("running");
+    let send = |request: Request| {
+        let listen = stack.listen();
+        tokio::spawn(async move { client::send(listen, &request).await })
+    };
+    let first = send(Request::chat(&chat("first", 4)).id("running"));
+    running.arrived().await.context("it did not arrive at the engine")?;
+    let waiting: Vec<_> =
+        (0..WAITING).map(|n| send(Request::chat(&chat(&format!("waits {n}"), 4)))).collect();
+    let mut worker = WorkerConnection::open(stack.listen()).await?;
+    worker.until(e2e::stack::PATIENCE, "all wait", |state| state.parked_here == WAITING).await?;
+    let fault = Request::chat(&chat("fault", 1)).header("x-warmroute-fault", "panic");
+    let _ = client::send(stack.listen(), &fault).await;
+    for answer in waiting {
+        let answer = tokio::time::timeout(RECOVERY, answer).await.context("it hangs")???;
+        assert_eq!(answer.status, 503, "{}", answer.text());
+    }
+    // The engine's answer finds no VM.
+    running.done();
+    drop(first);
+    Ok(())
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn traps_and_pushes_under_saturation_pass_no_limit_and_hold_nobody() -> Result<()> {

@@ -32,6 +32,7 @@ pub(super) struct Flight {
     ids: Vec<RequestId>,
     seq: u64,
     outcome: Outcome,
+    completion: usize,
     started: Instant,
     answered: Answered,
 }
@@ -49,6 +50,7 @@ impl Flight {
             ids: Vec::new(),
             seq,
             outcome: Outcome::Aborted,
+            completion: 0,
             started,
             answered,
         }
@@ -65,6 +67,11 @@ impl Flight {
     /// Says how it ended; without this it counts as aborted.
     pub(super) fn end(&mut self, outcome: Outcome) {
         self.outcome = outcome;
+    }
+
+    /// Says how many tokens of its answer there are so far.
+    pub(super) fn note_completion(&mut self, tokens: usize) {
+        self.completion = tokens;
     }
 
     /// Says how many tokens of one of its prompts admission found cached.
@@ -84,8 +91,10 @@ impl Drop for Flight {
         for &id in &self.ids {
             self.replica.core.cancel(id);
         }
-        let outcome = self.outcome;
-        self.replica.records().update(self.seq, |record| record.outcome = outcome);
+        let (outcome, completion) = (self.outcome, self.completion);
+        self.replica.records().update(self.seq, |record| {
+            (record.outcome, record.completion_tokens) = (outcome, completion);
+        });
         if self.answered.status != 0 {
             let seconds = self.started.elapsed().as_secs_f64();
             lock(&self.replica.http).note(Answered { seconds, ..self.answered });
@@ -185,6 +194,7 @@ pub(super) async fn generate(
     let details = replica.config.api.prompt_tokens_details;
     let body = answer::body(&head, &choices, totals, details, offer);
     flight.status(200, body.len());
+    flight.note_completion(totals.completion);
     flight.end(Outcome::Finished);
     Ok(Reply {
         status: 200,

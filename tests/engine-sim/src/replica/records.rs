@@ -40,6 +40,8 @@ pub struct Record {
     pub first_missing: Option<Lack>,
     /// Tokens that admission then found cached, as `usage` tells them; 0 until the first token.
     pub cached_tokens: usize,
+    /// Tokens of the answer, as far as it was given to the connection; 0 until the request is over.
+    pub completion_tokens: usize,
     /// HTTP status, 0 while there is none.
     pub status: u16,
     /// How it ended.
@@ -104,6 +106,7 @@ impl Records {
                 cached_on_arrival: 0,
                 first_missing: None,
                 cached_tokens: 0,
+                completion_tokens: 0,
                 status: 0,
                 outcome: Outcome::InFlight,
                 headers,

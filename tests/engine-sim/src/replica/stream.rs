@@ -135,6 +135,7 @@ impl EventStream {
             self.push(events);
         }
         self.totals.completion += 1;
+        self.flight.note_completion(self.totals.completion);
         self.unfinished -= usize::from(finish.is_some());
         let last = self.unfinished == 0;
         let tokenizer = Arc::clone(self.flight.tokenizer());

@@ -14,8 +14,9 @@ use xxhash_rust::xxh3::Xxh3;
 /// trained for this project.
 pub const TOKENIZER_JSON: &[u8] = include_bytes!("../../assets/tokenizer.json");
 
-/// Most tokens that the memo holds: enough for the demo's largest working set, 4 bytes each.
-const MEMO_TOKENS: usize = 12_000_000;
+/// Most tokens that the memo holds unless told otherwise: enough for the demo's largest working set,
+/// 4 bytes each.
+pub const MEMO_TOKENS: usize = 12_000_000;
 
 /// Why the tokenizer could not be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -53,12 +54,17 @@ struct Special {
 impl Tokenizer {
     /// Loads the embedded vocabulary.
     pub fn new() -> Result<Self, TokenizerError> {
+        Self::remembering(MEMO_TOKENS)
+    }
+
+    /// The same with a memo of so many tokens.
+    pub fn remembering(tokens: usize) -> Result<Self, TokenizerError> {
         let inner =
             tokenizers::Tokenizer::from_bytes(TOKENIZER_JSON).map_err(TokenizerError::Load)?;
         let id = |token| inner.token_to_id(token).ok_or(TokenizerError::MissingToken(token));
         let special = Special { start: id("<|im_start|>")?, end: id("<|im_end|>")? };
         let words = replies::Words::new(&inner);
-        Ok(Self { inner, memo: Mutex::new(Memo::new(MEMO_TOKENS)), special, words })
+        Ok(Self { inner, memo: Mutex::new(Memo::new(tokens)), special, words })
     }
 
     /// Token ids of `parts` joined. Special tokens spelled out in the text become their ids, as in

@@ -109,11 +109,6 @@ impl Band {
         self.turns.forget_idle(now_ms);
     }
 
-    /// Requests that wait, by flow.
-    pub(super) fn queue_lengths(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.flows.iter().map(|(flow, queue)| (&**flow, queue.len()))
-    }
-
     /// All that waits.
     pub(super) fn drain(&mut self) -> Vec<(TicketId, Rc<Request>)> {
         self.requests = 0;

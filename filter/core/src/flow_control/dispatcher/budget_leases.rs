@@ -27,6 +27,12 @@ impl BudgetLeases {
         lent.map_or((0, 0), |lent| (lent.ask.amount, lent.until_ms))
     }
 
+    /// What all workers have of a budget.
+    pub(super) fn lent(&self, bucket: BucketId) -> u64 {
+        let holders = self.lent.get(&bucket).into_iter().flatten();
+        holders.fold(0, |sum, (_, lent)| sum.saturating_add(lent.ask.amount))
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.lent.len() < MAX_LENT
     }

@@ -93,7 +93,7 @@ impl Gate {
     }
 
     /// A priority that has no band waits in band 0.
-    fn band_of(&self, priority: i32) -> i32 {
+    pub(super) fn band_of(&self, priority: i32) -> i32 {
         if self.bands.contains_key(&Reverse(priority)) { priority } else { 0 }
     }
 
@@ -286,10 +286,6 @@ impl Gate {
 
     pub(super) fn in_flight(&self) -> Count {
         self.in_flight.total()
-    }
-
-    pub(super) fn bands(&self) -> impl Iterator<Item = (i32, &Band)> {
-        self.bands.iter().map(|(priority, band)| (priority.0, band))
     }
 
     pub(super) fn forget_idle(&mut self, now_ms: u64) {

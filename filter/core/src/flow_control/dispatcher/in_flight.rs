@@ -1,6 +1,8 @@
 //! What is in flight in a pool: dispatched and not released. Exact, and the dispatcher's own.
 
-use crate::flow_control::policy::saturation::{self, BLIND, EndpointLoad, InFlight, fuller_part};
+use crate::flow_control::policy::saturation::{
+    self, BLIND, EndpointLoad, InFlight, Role, fuller_part,
+};
 use crate::flow_control::protocol::TicketId;
 use std::collections::{BTreeMap, BTreeSet};
 use warmroute_shared_state::endpoint::EndpointId;
@@ -169,13 +171,23 @@ impl PoolInFlight {
     }
 }
 
-/// Whether the detector needs to be told where requests went.
+/// Whether the detector needs to be told where requests went. `roles`: of the pool's endpoints, asked for only if they
+/// decide it.
 #[must_use]
-pub fn places_matter(detector: &Detector, endpoints: &[EndpointLoad]) -> bool {
+pub fn places_matter<R>(detector: &Detector, roles: impl FnOnce() -> R) -> bool
+where
+    R: IntoIterator<Item = Role>,
+{
     let Detector::Concurrency(detector) = detector else { return false };
-    let split = endpoints.iter().any(|e| e.role.serves(true))
-        && endpoints.iter().any(|e| e.role.serves(true) != e.role.serves(false));
-    split || detector.mode == ConcurrencyMode::Hybrid
+    if detector.mode == ConcurrencyMode::Hybrid {
+        return true;
+    }
+    let (mut prefills, mut does_one) = (false, false);
+    for role in roles() {
+        prefills |= role.serves(true);
+        does_one |= role.serves(true) != role.serves(false);
+    }
+    prefills && does_one
 }
 
 /// How many endpoints' metrics are missing or stale for the detector; none if it needs no metrics.

@@ -89,6 +89,7 @@ impl Dispatcher {
         let Ok(levels) = self.budgets.take_all(&more, now_ms) else { return };
         let until_ms = now_ms.saturating_add(LEASE_MS);
         self.budget_leases.lend(incarnation, &more, until_ms);
+        self.tell_another(incarnation, &more, now_ms);
         self.send(incarnation, Order::LeaseBudgets { lent: more, levels, until_ms });
     }
 

@@ -14,7 +14,7 @@ mod requests;
 mod views;
 
 pub use in_flight::places_matter;
-pub use views::{PoolView, QueueLength};
+pub use views::{FlowKey, FlowView, PoolView};
 
 use crate::flow_control::policy::saturation::EndpointLoad;
 use crate::flow_control::protocol::{Order, PoolKey, Request, TicketId, ToWorker, Usage};
@@ -57,6 +57,8 @@ pub struct PoolControl {
 #[derive(Debug)]
 pub struct Dispatcher {
     epoch: u64,
+    /// The worker in the same VM.
+    own: u64,
     /// Until when nobody goes; `None`: it is open.
     opening_until_ms: Option<u64>,
     began_ms: u64,
@@ -75,11 +77,12 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// A dispatcher that knows nothing and asks the `live` incarnations for all that they have. `epoch` must be greater
-    /// than that of any dispatcher before it, and not 0.
+    /// than that of any dispatcher before it, and not 0. `own`: the incarnation of its VM.
     #[must_use]
-    pub fn new(epoch: u64, live: &[u64], now_ms: u64) -> Self {
+    pub fn new(epoch: u64, own: u64, live: &[u64], now_ms: u64) -> Self {
         let mut dispatcher = Self {
             epoch,
+            own,
             opening_until_ms: Some(now_ms.saturating_add(OPENING_MS)),
             began_ms: now_ms,
             ticked_ms: now_ms,

@@ -92,6 +92,7 @@ impl Dispatcher {
         if !reserved && !request.budgets.is_empty() {
             let levels = self.budgets.levels(&request.budgets, now_ms);
             self.send(id.incarnation, Order::Waits { number: id.number, levels });
+            self.tell_another(id.incarnation, &request.budgets, now_ms);
         }
         self.recall_slots(request.pool);
     }
@@ -133,6 +134,20 @@ impl Dispatcher {
         member.held.insert(id.number, held);
         let levels = self.budgets.levels(&request.budgets, now_ms);
         self.send(id.incarnation, Order::Grant { number: id.number, levels });
+        self.tell_another(id.incarnation, &request.budgets, now_ms);
+    }
+
+    /// What the worker in this VM has taken of budgets would be forgotten with the VM: another worker is told.
+    pub(super) fn tell_another(&mut self, of: u64, budgets: &[Ask], now_ms: u64) {
+        if of != self.own || budgets.is_empty() {
+            return;
+        }
+        let another = self.members.iter().find(|(id, member)| **id != self.own && member.known);
+        if let Some((another, _)) = another {
+            let another = *another;
+            let levels = self.budgets.levels(budgets, now_ms);
+            self.send(another, Order::Levels { levels });
+        }
     }
 
     /// A request in flight is over. `charged` as in [`Report::Release`](crate::flow_control::protocol::Report::Release).
@@ -141,6 +156,7 @@ impl Dispatcher {
         let Some(held) = member.and_then(|member| member.held.remove(&id.number)) else { return };
         let usage = usage.plausible();
         self.settle(&held.request.budgets, charged, now_ms);
+        self.tell_another(id.incarnation, &held.request.budgets, now_ms);
         if let Some(gate) = self.gates.get_mut(&held.request.pool) {
             gate.finish(id, &held, usage, now_ms);
             self.dispatch(held.request.pool, now_ms);

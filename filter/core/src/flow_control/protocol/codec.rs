@@ -165,6 +165,10 @@ impl ToWorker {
                 w.u64(*until_ms);
             }
             Order::AnnounceRequest { nonce } => numbered(&mut w, 7, *nonce),
+            Order::Levels { levels } => {
+                w.u8(9);
+                Level::write_all(levels, &mut w);
+            }
         }
         w.into_bytes()
     }
@@ -198,6 +202,7 @@ impl ToWorker {
                 until_ms: r.u64()?,
             },
             7 => Order::AnnounceRequest { nonce: r.u64()? },
+            9 => Order::Levels { levels: Level::read_all(&mut r)? },
             value => return Err(WireError::Unknown { at, value: value.into() }),
         };
         r.finish()?;

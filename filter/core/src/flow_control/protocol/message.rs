@@ -183,6 +183,11 @@ pub enum Order {
         /// Until then; what is left is to be returned.
         until_ms: u64,
     },
+    /// How budgets stand of which only the dispatcher's own VM would know.
+    Levels {
+        /// These.
+        levels: Vec<Level>,
+    },
     /// What is left of these leases is wanted back.
     Recall {
         /// Of pools.

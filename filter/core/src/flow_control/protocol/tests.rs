@@ -68,6 +68,7 @@ fn orders() -> Vec<Order> {
         Order::Recall { pools: vec![PoolKey(1)], budgets: vec![BucketId::from_bits(3)] },
         Order::LeaseBudgets { lent: vec![ask()], levels: vec![level()], until_ms: 3 },
         Order::AnnounceRequest { nonce: 1 },
+        Order::Levels { levels: vec![level()] },
     ];
     orders.extend(
         DropReason::ALL

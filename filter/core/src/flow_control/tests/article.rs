@@ -9,13 +9,14 @@ use warmroute_shared_state::policy::plugin::Fairness;
 const TICK_MS: u64 = 1000;
 
 /// Who comes; what happens; who waits afterwards of A, B, C and D.
-type Tick = (&'static [&'static str], Vec<(String, Fate)>, [usize; 4]);
+type Tick = (&'static [&'static str], Vec<(String, Fate)>, [u64; 4]);
 
-fn queues(fleet: &mut Fleet) -> [usize; 4] {
+fn queues(fleet: &mut Fleet) -> [u64; 4] {
     let mut counts = [0; 4];
-    for queue in fleet.dispatcher().queue_lengths() {
-        let at = ["A", "B", "C", "D"].iter().position(|flow| *flow == queue.flow).unwrap();
-        counts[at] = queue.requests;
+    for ((_, _, flow), view) in fleet.dispatcher().flows() {
+        if let Some(at) = ["A", "B", "C", "D"].iter().position(|name| *name == flow) {
+            counts[at] += view.waiting;
+        }
     }
     counts
 }

@@ -57,7 +57,7 @@ crate::tests! {
         };
         let decode = [2, 3].map(|id| with_role(id, Role::Decode));
         fleet.endpoints = decode.into_iter().chain([with_role(1, Role::Prefill)]).collect();
-        assert!(places_matter(&fleet.control.detector, &fleet.endpoints));
+        assert!(places_matter(&fleet.control.detector, || fleet.endpoints.iter().map(|e| e.role)));
         fleet.configure();
         let ids = |ids: &[u64]| ids.iter().map(|id| EndpointId(*id)).collect::<Vec<_>>();
         for n in 0..4 {

@@ -15,7 +15,7 @@ pub(super) const POOL: PoolKey = PoolKey(7);
 pub(super) const FOR_EVER: TimeToLive = TimeToLive { request_ms: 0, no_endpoint_ms: 0 };
 
 /// A pool of one endpoint with so many places.
-pub(super) fn control(places: u64, fairness: Fairness) -> FlowControl {
+pub(crate) fn control(places: u64, fairness: Fairness) -> FlowControl {
     let limits = BandLimits { fairness, ..BandLimits::default() };
     FlowControl {
         scheduler: 0,
@@ -124,11 +124,13 @@ impl Fleet {
         self.workers.push((incarnation, Worker::new(incarnation)));
     }
 
+    /// In the VM of the first worker.
     pub(super) fn start_dispatcher(&mut self) {
         self.epoch += 1;
         self.to_dispatcher.clear();
         let live: Vec<u64> = self.workers.iter().map(|(incarnation, _)| *incarnation).collect();
-        self.dispatcher = Some(Dispatcher::new(self.epoch, &live, self.now_ms));
+        let own = live.first().copied().unwrap_or_default();
+        self.dispatcher = Some(Dispatcher::new(self.epoch, own, &live, self.now_ms));
         self.configure();
     }
 

@@ -336,7 +336,7 @@ crate::tests! {
         fleet.settle();
         fleet.release("old0");
         assert_eq!((fleet.counted(), fleet.parked(), fleet.held()), ((0, 0), 0, 0));
-        assert_eq!(fleet.dispatcher().queue_lengths().count(), 0);
+        assert_eq!(fleet.dispatcher().flows().len(), 0);
         assert!(fleet.dispatcher().budgets().is_empty());
     }
 }

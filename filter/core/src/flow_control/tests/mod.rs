@@ -7,3 +7,6 @@ mod flow;
 mod recovery;
 mod shares;
 mod simulation;
+mod views;
+
+pub(crate) use fleet::control;

@@ -1,7 +1,7 @@
 //! VMs that trap, messages that are lost.
 
 use super::fleet::{FOR_EVER, Fate, Fleet, control, request};
-use crate::flow_control::protocol::{DropReason, Request};
+use crate::flow_control::protocol::{DropReason, Request, Usage};
 use crate::quota::{Ask, BucketId, Kind};
 use warmroute_shared_state::policy::flow::FlowControl;
 use warmroute_shared_state::policy::plugin::Fairness;
@@ -130,6 +130,33 @@ crate::tests! {
         }
         let refused = fleet.take_fates().iter().filter(|(_, f)| *f != Fate::Went).count();
         assert_eq!(refused, 4, "6 of 10 were left");
+    }
+
+    fn what_the_dispatchers_own_vm_took_of_budgets_is_known_after_its_loss() {
+        // What a request reserves and is charged.
+        for (kind, limit, amount, charged) in [
+            (Kind::Requests, 10, 1, 1),
+            // More than a lease has.
+            (Kind::Tokens, 1000, 300, 200),
+            (Kind::Tokens, 1000, 10, 300),
+        ] {
+            let mut fleet = Fleet::new(4, control(100, Fairness::GlobalStrict));
+            let ask = Ask { bucket: BucketId::new("t", "*", kind), limit, amount };
+            // Nobody but the first worker serves the tenant.
+            for n in 0..3 {
+                let name = format!("n{n}");
+                fleet.send(0, &name, Request { budgets: vec![ask], ..request("t", 0, 0) });
+                fleet.release_with(&name, Usage { prompt: 5, completion: 5 }, Some(charged));
+                fleet.settle();
+            }
+            assert_eq!(fleet.went().len(), 3);
+            fleet.lose_worker(0);
+            fleet.start_dispatcher();
+            fleet.settle();
+            let now_ms = fleet.now_ms;
+            let left = fleet.dispatcher().budgets().level(&ask, now_ms).remaining();
+            assert!(left <= limit - 3 * charged, "{left} of {limit} after {ask:?}");
+        }
     }
 
     fn a_worker_taken_for_gone_announces_itself_again() {

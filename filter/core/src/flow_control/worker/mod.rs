@@ -244,6 +244,10 @@ impl Worker {
                 self.budgets.heard(&levels, now_ms);
                 Vec::new()
             }
+            Order::Levels { levels } => {
+                self.budgets.heard(&levels, now_ms);
+                Vec::new()
+            }
             Order::Recall { pools, budgets } => {
                 let rest = |pool: PoolKey| {
                     let (slots, tokens) =

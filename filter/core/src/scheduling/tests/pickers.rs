@@ -40,6 +40,14 @@ crate::tests! {
         assert_eq!(counts(&Scheduler::default(), &[busy, less]), [0, 8000]);
     }
 
+    fn an_engine_that_lacks_next_to_nothing_of_the_prompt_gets_its_turn() {
+        // Of a prompt of 100 blocks: 1 counts 0.03 of the best score of 4.03, which is less than its hundredth.
+        for (matched, expected) in [(1, 1), (2, 0)] {
+            let warm = Candidate { matched_blocks: matched, uncached_tokens: 200, ..idle(0) };
+            assert_eq!(best(&[warm, idle(1)], 100).0, expected, "{matched}");
+        }
+    }
+
     fn ties_are_spread_by_chance() {
         let counts: [u32; 4] = counts(&Scheduler::default(), &[idle(0), idle(1), idle(2), idle(3)]);
         assert!(counts.iter().all(|n| (1850..2150).contains(n)), "{counts:?}");

@@ -2,8 +2,15 @@
 
 use super::workers::Envoy;
 use super::*;
-use crate::flow_control::protocol::{PoolKey, Request};
+use crate::flow_control::protocol::{FromWorker, PoolKey, Report, Request};
+use crate::flow_control::tests::control;
 use crate::flow_control::worker::{Admission, Event, TimeToLive};
+use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::policy::flow::FlowControl;
+use warmroute_shared_state::policy::plugin::{
+    ConcurrencyDetector, ConcurrencyMode, Detector, Fairness,
+};
+use warmroute_shared_state::policy::routing::Pool;
 
 const FOR_EVER: TimeToLive = TimeToLive { request_ms: 0, no_endpoint_ms: 0 };
 
@@ -54,6 +61,60 @@ crate::tests! {
         envoy.carry(1);
         let events = envoy.vms[1].take_flow_events();
         assert!(matches!(events[..], [Event::Granted { context: 3, waited_ms: 0, .. }]), "{events:?}");
+    }
+
+    fn the_dispatcher_learns_at_once_what_the_agent_tells_of_policy_and_endpoints() {
+        let mut envoy = Envoy::new(1, 0);
+        let policy = |flow: &[FlowControl]| {
+            AgentOp::Policy(Policy { flow: flow.to_vec(), ..Policy::default() }.to_json().into())
+        };
+        let flow = [control(1, Fairness::GlobalStrict)];
+        let endpoint = AgentOp::Endpoint(record(0));
+        // Without endpoints a pool is full.
+        for (epoch, (ops, saturation)) in (10..).zip([
+            (vec![policy(&flow), endpoint.clone()], Some(0.0)),
+            (vec![policy(&flow)], Some(1.0)),
+            (vec![policy(&flow), endpoint.clone()], Some(0.0)),
+            (vec![policy(&[]), endpoint.clone()], None),
+            (vec![policy(&flow), endpoint], Some(0.0)),
+        ]) {
+            let kind = PageKind::Snapshot { page: 0, pages: 1 };
+            let page = Page { position: Position { epoch, seq: 1 }, kind, ops };
+            envoy.vms[0].on_page(&envoy.store, &page.encode(), envoy.now).unwrap();
+            let dispatching = envoy.vms[0].flow.dispatcher.as_ref().unwrap();
+            let pools: Vec<_> = dispatching.dispatcher.pools(envoy.now).collect();
+            assert_eq!(pools.first().map(|pool| pool.saturation), saturation, "{epoch}");
+        }
+    }
+
+    fn where_it_went_is_said_by_the_policy_that_its_pool_is_of() {
+        // Since it was granted, the configuration in force has become another one, without any flow control.
+        let hybrid = Detector::Concurrency(ConcurrencyDetector {
+            mode: ConcurrencyMode::Hybrid, max_concurrency: 9, max_token_concurrency: 9, headroom: 0.0,
+        });
+        let flow = FlowControl { scheduler: 1, detector: hybrid, ..control(9, Fairness::GlobalStrict) };
+        let pool = |scheduler| Pool { name: "p".into(), cluster: "p".into(), fail_open: false, scheduler };
+        let policy = Policy { flow: vec![flow], ..Policy::default() };
+        for (pool, said) in [(pool(1), true), (pool(0), false)] {
+            let mut envoy = Envoy::new(1, 1);
+            envoy.vms[1].tick(&envoy.store, envoy.now);
+            envoy.carry(1);
+            let now = envoy.now + 700;
+            envoy.now = now;
+            envoy.vms[0].tick(&envoy.store, now);
+            let Admission::Parked(ticket) = envoy.vms[1].acquire(request(now), 3, FOR_EVER, now) else { panic!() };
+            envoy.carry(1);
+            let (Choice::Routed(routed), _) = envoy.ask(1, &Ask::default(), &[]) else { panic!() };
+            envoy.vms[1].placed(ticket, &policy, Some(&pool), &routed, now);
+            let reports = envoy.vms[1].take_reports();
+            let placed = |bytes: &Vec<u8>| match Message::decode(bytes) {
+                Ok(Message::Flow { report, .. }) => {
+                    matches!(FromWorker::decode(report).unwrap().report, Report::Placed { .. })
+                }
+                _ => false,
+            };
+            assert_eq!(reports.iter().any(placed), said, "{pool:?}");
+        }
     }
 
     fn what_a_vm_without_a_row_would_say_is_bounded() {

@@ -6,6 +6,7 @@ mod precise;
 #[cfg(not(target_arch = "wasm32"))]
 mod random;
 mod stages;
+mod tenant_status;
 mod workers;
 
 use super::*;
@@ -123,6 +124,21 @@ crate::tests! {
             assert_eq!(follower.replica.table.len(), 700);
             assert_eq!(follower.applied(), world.follower.applied());
         }
+    }
+
+    fn a_roster_that_was_built_anew_passes_for_another_one() {
+        let mut world = World::new(3);
+        let mut follower = world.fresh();
+        // So many that the checkpoint stands for most of them.
+        for _ in 0..100 {
+            let load = Load::default();
+            world.delta(vec![AgentOp::Load { id: record(0).id, age_ms: 10, load }]);
+        }
+        world.sync(&mut follower);
+        let before = follower.replica.roster.revision();
+        follower.distrust();
+        assert_eq!(world.sync(&mut follower), SyncOutcome::Rebuilt);
+        assert!(follower.replica.roster.revision() > before);
     }
 
     fn a_restarted_endpoint_starts_cold_in_every_vm() {

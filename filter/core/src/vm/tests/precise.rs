@@ -57,6 +57,7 @@ impl Envoy {
     fn choose(&mut self, worker: usize, chain: &[u64]) -> Routed {
         let bytes = chain.len() as u64 * 128 + UNFINISHED;
         let prompt = Prompt { stream: STREAM, chain: chain.to_vec(), bytes, ..Prompt::default() };
+        self.vms[worker].refresh(&self.store);
         let (choice, message) = self.vms[worker].choose(
             &self.store,
             &Ask::default(),
@@ -184,6 +185,7 @@ crate::tests! {
         let chain = chain(1, 6);
         let bytes = 6 * 128 + UNFINISHED - 1;
         let prompt = Prompt { stream: STREAM, chain: chain.clone(), bytes, ..Prompt::default() };
+        envoy.vms[1].refresh(&envoy.store);
         let (_, message) = envoy.vms[1].choose(&envoy.store, &Ask::default(), |_, _| prompt, NOW, &mut || 5);
         envoy.tell(message);
         assert_eq!(envoy.believed(2, &chain).1, 5);

@@ -3,6 +3,9 @@
 use super::*;
 use std::collections::BTreeMap;
 use warmroute_shared_state::endpoint::EndpointRecord;
+use warmroute_shared_state::policy::plugin::PrefixProducer;
+use warmroute_shared_state::policy::routing::Pool;
+use warmroute_shared_state::policy::scheduler::Scheduler;
 
 /// One Envoy: VM 0 is the applier, the others serve.
 pub(super) struct Envoy {
@@ -58,6 +61,7 @@ impl Envoy {
         };
         let prompt =
             Prompt { chain: chain.to_vec(), bytes: chain.len() as u64 * 128, ..Prompt::default() };
+        self.vms[worker].refresh(&self.store);
         self.vms[worker].choose(&self.store, ask, |_, _| prompt, self.now, &mut random)
     }
 
@@ -180,16 +184,31 @@ crate::tests! {
         assert!(alone.tick(&store, NOW + 150), "nobody else came");
     }
 
-    fn the_limit_of_a_prompt_is_that_of_the_newest_table() {
-        let mut envoy = Envoy::new(2, 1);
-        let mut asked = None;
-        let prompt = |_: &_, limit| {
-            asked = Some(limit);
-            Prompt::default()
-        };
-        // This worker has seen nothing yet.
-        let _ = envoy.vms[2].choose(&envoy.store, &Ask::default(), prompt, envoy.now, &mut || 0);
-        assert_eq!(asked, Some(10_000 * 16 * 4));
+    fn the_limit_of_a_prompt_is_what_fits_the_largest_engine_that_may_be_picked() {
+        let endpoint = |n, pool: &str, kv_blocks| EndpointRecord { pools: vec![pool.into()], kv_blocks, ..record(n) };
+        let all = [endpoint(0, "small", 1000), endpoint(1, "small", 2000), endpoint(2, "large", 10_000)];
+        let mut envoy = Envoy::of(2, all.into_iter());
+        let pool = |name: &str| Pool { name: name.into(), cluster: name.into(), fail_open: false, scheduler: 0 };
+        let (small, large) = (pool("small"), pool("large"));
+        let prefix = PrefixProducer { capacity_tokens: Some(3200), auto_tune: false, ..PrefixProducer::default() };
+        let capped = Scheduler { prefix, ..Scheduler::default() };
+        // Blocks of 16 tokens of 4 bytes.
+        for (pool, scheduler, expected) in [
+            (None, None, 10_000 * 16 * 4),
+            (Some(&small), None, 2000 * 16 * 4),
+            (Some(&large), None, 10_000 * 16 * 4),
+            (Some(&large), Some(&capped), 3200 * 4),
+        ] {
+            let mut asked = None;
+            let prompt = |_: &_, limit| {
+                asked = Some(limit);
+                Prompt::default()
+            };
+            let ask = Ask { pool, scheduler, ..Ask::default() };
+            envoy.vms[2].refresh(&envoy.store);
+            let _ = envoy.vms[2].choose(&envoy.store, &ask, prompt, envoy.now, &mut || 0);
+            assert_eq!(asked, Some(expected), "{pool:?} {scheduler:?}");
+        }
     }
 
     fn a_known_prefix_is_not_told_again() {
@@ -227,13 +246,19 @@ crate::tests! {
             running.push((worker, routed));
         }
         envoy.now += 100;
-        envoy.vms[0].tick(&envoy.store, envoy.now);
+        for vm in envoy.vms.iter_mut().rev() {
+            vm.tick(&envoy.store, envoy.now);
+        }
         assert_eq!(envoy.totals().all().iter().map(|(_, c)| c.requests).sum::<u32>(), 200);
         for (worker, routed) in running {
             let (store, vm) = (&envoy.store, &mut envoy.vms[worker]);
             let _ = vm.finish(store, routed, Some(100), envoy.now);
         }
-        envoy.vms[0].tick(&envoy.store, envoy.now);
+        // What of a row came too soon after the last writing is written at the next tick.
+        envoy.now += 5;
+        for vm in envoy.vms.iter_mut().rev() {
+            vm.tick(&envoy.store, envoy.now);
+        }
         assert!(envoy.totals().all().is_empty());
     }
 
@@ -279,6 +304,7 @@ crate::tests! {
         assert!(matches!(vm.choose(&store, &Ask::default(), |_, _| Prompt::default(), NOW, random).0, Choice::NoTable));
         let mut envoy = Envoy::new(1, 0);
         assert!(envoy.choose(1, &[]).is_none());
+        envoy.vms[1].refresh(&envoy.store);
         let choice = envoy.vms[1].choose(&envoy.store, &Ask::default(), |_, _| Prompt::default(), NOW, random).0;
         assert!(matches!(choice, Choice::NoEndpoint));
     }
