@@ -23,7 +23,7 @@ NATIVE := --profile native --bins \
 	--package warmroute-tenants --package warmroute-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models peers build demo up down test test-native test-wasm e2e lint bench bench-kv replay tenants truth truth-vllm \
+.PHONY: help setup models peers build demo up down test test-native test-wasm e2e lint bench bench-parts bench-kv replay tenants truth truth-vllm \
 	clean
 
 help:
@@ -58,8 +58,9 @@ test: test-native test-wasm e2e ## all tests
 test-native: models ## unit tests, natively
 	@$(CARGO) test $(CARGO_FLAGS) --workspace --exclude e2e
 
-test-wasm: setup ## the module's own crates' unit tests as wasm32, under Node
+test-wasm: setup ## the module's own crates' unit tests as wasm32, under Node; its hot parts' budgets
 	@filter/proxy-wasm/test.sh
+	@tests/hot-paths/count.sh test
 
 e2e: build models ## end-to-end tests on a real Envoy
 	@filter/proxy-wasm/build.sh fault-injection
@@ -71,6 +72,9 @@ lint: ## formatting, clippy, documentation, dependencies, names; warnings are er
 # Without vLLM's router its rows are missing, and the run fails at its end.
 bench: build peers ## what it costs, beside plain Envoy and vLLM's router; 12 minutes; target/report/bench.html
 	@$(FIND_ENVOY) && VLLM_ROUTER=$$(tests/bench/router.sh || true) && export VLLM_ROUTER && $(BENCH) run
+
+bench-parts: setup ## times of the filter's hot parts, natively and in V8 with Envoy's flags
+	@tests/hot-paths/count.sh time
 
 bench-kv: build ## rate and memory of KV events; target/report/bench-kv.json
 	@$(CARGO) build $(CARGO_FLAGS) --profile native --package warmroute-agent --example kv_index_bench
