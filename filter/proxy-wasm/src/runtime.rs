@@ -242,6 +242,7 @@ impl Runtime {
     }
 
     /// Sends a message to whichever VM is the applier, at once.
+    #[cfg(feature = "fault-injection")]
     pub(crate) fn tell_applier(&mut self, message: &[u8], now_ms: u64) {
         self.parcel.add(message);
         if let Some(parcel) = self.parcel.due(true, now_ms) {
