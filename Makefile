@@ -62,8 +62,11 @@ test-wasm: setup ## the module's own crates' unit tests as wasm32, under Node; i
 	@filter/proxy-wasm/test.sh
 	@tests/hot-paths/count.sh test
 
-e2e: build models ## end-to-end tests on a real Envoy
+# Only the programs that they start: what measures is built by what measures.
+e2e: setup models ## end-to-end tests on a real Envoy
+	@filter/proxy-wasm/build.sh
 	@filter/proxy-wasm/build.sh fault-injection
+	@$(CARGO) build $(CARGO_FLAGS) --profile native --bins --package warmroute-agent --package engine-sim
 	@$(FIND_ENVOY) && $(CARGO) test $(CARGO_FLAGS) --profile native --package e2e --features e2e
 
 lint: ## formatting, clippy, documentation, dependencies, names; warnings are errors
