@@ -3,9 +3,6 @@
 use super::{Cas, Keys, ROW_SLOTS, SharedStore};
 use crate::inflight::{Ledger, Row};
 
-/// Between two writings of a row that changes: those who add rows up do so no more often.
-const PAUSE_MS: u64 = 5;
-
 /// How often a row is written while nothing changes.
 const HEARTBEAT_MS: u64 = 250;
 
@@ -36,10 +33,6 @@ impl RowSlot {
         let changed = ledger.row_seq() != self.written_seq;
         let due =
             now_ms.saturating_sub(self.written_ms) >= HEARTBEAT_MS || now_ms < self.written_ms;
-        if !due && now_ms.saturating_sub(self.written_ms) < PAUSE_MS {
-            // The next event or tick writes it.
-            return;
-        }
         // Without a slot it is looked for at heartbeats only: looking reads every row.
         if !due && (self.slot.is_none() || !changed) {
             return;

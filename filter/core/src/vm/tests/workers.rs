@@ -246,19 +246,13 @@ crate::tests! {
             running.push((worker, routed));
         }
         envoy.now += 100;
-        for vm in envoy.vms.iter_mut().rev() {
-            vm.tick(&envoy.store, envoy.now);
-        }
+        envoy.vms[0].tick(&envoy.store, envoy.now);
         assert_eq!(envoy.totals().all().iter().map(|(_, c)| c.requests).sum::<u32>(), 200);
         for (worker, routed) in running {
             let (store, vm) = (&envoy.store, &mut envoy.vms[worker]);
             let _ = vm.finish(store, routed, Some(100), envoy.now);
         }
-        // What of a row came too soon after the last writing is written at the next tick.
-        envoy.now += 5;
-        for vm in envoy.vms.iter_mut().rev() {
-            vm.tick(&envoy.store, envoy.now);
-        }
+        envoy.vms[0].tick(&envoy.store, envoy.now);
         assert!(envoy.totals().all().is_empty());
     }
 
