@@ -111,7 +111,6 @@ impl Builder {
             Kind::ConfigMap => self.add_config_map(document)?,
             Kind::TenantQuota => {
                 let (spec, hashes) = tenant::read(document).map_err(one)?;
-                self.named("TenantQuota", &spec.head);
                 // Budgets, shares and accounts go by the name alone.
                 let name = spec.head.name.clone();
                 self.once("tenant", name.clone(), &name, &spec.head.place);

@@ -215,16 +215,16 @@ mod tests {
                 digit.to_string().repeat(64)
             )
         };
-        let both = [
-            source("a.yaml", A),
-            source("b.yaml", &quota("x", 'a')),
-            source("c.yaml", &quota("y", 'b')),
-        ];
-        let issues = load(&both).unwrap_err();
-        assert!(
-            issues.iter().any(|issue| issue.contains("tenant `t` is already used at b.yaml")),
-            "{issues:?}"
-        );
+        for namespace in ["x", "y"] {
+            let both = [
+                source("a.yaml", A),
+                source("b.yaml", &quota("x", 'a')),
+                source("c.yaml", &quota(namespace, 'b')),
+            ];
+            let issues = load(&both).unwrap_err();
+            let once = matches!(issues.as_slice(), [issue] if issue.contains("tenant `t` is already used at b.yaml"));
+            assert!(once, "{issues:?}");
+        }
     }
 
     #[test]
