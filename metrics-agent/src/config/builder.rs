@@ -297,14 +297,18 @@ impl Builder {
 
     /// What pickers say of KV events, behind what documents say of them: the first that selects an endpoint counts.
     fn add_pickers_kv_events(&mut self) {
-        let Configuration { pickers, unnamed_policy: policy, kv_events, .. } =
+        let Configuration { pickers, unnamed_policy: policy, objects, kv_events, .. } =
             &mut self.configuration;
         for (index, picker) in pickers.iter().enumerate() {
             let Some(events) = &picker.kv_events else { continue };
-            let pools = policy.pools.iter().filter(|pool| pool.scheduler == index);
-            kv_events.extend(
-                pools.map(|pool| KvEventsSpec { pool: Some(pool.name.clone()), ..events.clone() }),
-            );
+            let pools = policy.pools.iter().zip(&objects.pools);
+            let pools = pools.filter(|(pool, _)| pool.scheduler == index);
+            // Not by the pools' names: a pool that is renamed must not make its caches unknown.
+            kv_events.extend(pools.map(|(_, pool)| KvEventsSpec {
+                endpoint_labels: pool.selector.clone(),
+                namespace: Some(pool.head.namespace.clone()),
+                ..events.clone()
+            }));
             if policy.pools.is_empty() {
                 kv_events.push(events.clone());
             }

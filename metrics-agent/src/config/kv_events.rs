@@ -62,8 +62,8 @@ pub struct KvEventsSpec {
     pub lower_tier_percent: u8,
     /// Labels that an endpoint must have.
     pub endpoint_labels: BTreeMap<String, String>,
-    /// Pool (`namespace/name`) that it must be in: that of the picker that says this. `None` in documents.
-    pub pool: Option<String>,
+    /// Namespace that it must be in: that of a pool of the picker that says this. `None` in documents.
+    pub namespace: Option<String>,
 }
 
 impl Default for KvEventsSpec {
@@ -75,7 +75,7 @@ impl Default for KvEventsSpec {
             model: None,
             lower_tier_percent: DEFAULT_LOWER_TIER_PERCENT,
             endpoint_labels: BTreeMap::new(),
-            pool: None,
+            namespace: None,
         }
     }
 }
@@ -85,7 +85,7 @@ impl KvEventsSpec {
     #[must_use]
     pub fn selects(&self, endpoint: &EndpointSpec) -> bool {
         let mut labels = self.endpoint_labels.iter();
-        self.pool.as_ref().is_none_or(|pool| endpoint.pools.contains(pool))
+        self.namespace.as_ref().is_none_or(|namespace| *namespace == endpoint.namespace)
             && labels.all(|(key, value)| endpoint.labels.get(key) == Some(value))
     }
 }
@@ -245,7 +245,7 @@ fn compile(raw: Raw) -> Result<KvEventsSpec, Fault> {
         model,
         lower_tier_percent,
         endpoint_labels,
-        pool: None,
+        namespace: None,
     })
 }
 
@@ -288,7 +288,7 @@ mod tests {
             model: Some("m".into()),
             lower_tier_percent: 50,
             endpoint_labels: labels(&[("pool", "a")]),
-            pool: None,
+            namespace: None,
         };
         assert_eq!(parse(flat).unwrap(), expected);
         let (head, fields) = flat.split_at(flat.find("discover").unwrap());

@@ -1,6 +1,7 @@
 use super::*;
+use crate::config::source::Source;
 use crate::kv_events::inbox::Message;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 
 /// A supervisor whose orders are looked at.
@@ -94,6 +95,33 @@ async fn an_endpoint_that_is_not_selected_any_more_is_forgotten() {
     assert_eq!(bench.orders().await.len(), 2);
     bench.handle.configure(&Configuration::default());
     assert_eq!(bench.orders().await, ["forget a"]);
+}
+
+/// A picker's events of the engines of a pool of this name, as a configuration has them.
+fn with_pool(pool: &str) -> Configuration {
+    let text = format!(
+        "apiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\nmetadata: {{name: {pool}, namespace: n}}\n\
+         spec: {{selector: {{matchLabels: {{app: a}}}}, targetPorts: [{{number: 9}}]}}\n---\n\
+         apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n\
+         plugins: [{{type: precise-prefix-cache-producer}}]\n---\n\
+         endpoints: [{{name: a, namespace: n, address: 127.0.0.1, port: 9, labels: {{app: a}}}}]\n"
+    );
+    let sources = [Source { path: "c.yaml".into(), text }];
+    Configuration::from_sources(Path::new("c"), &sources).unwrap()
+}
+
+#[tokio::test]
+async fn a_renamed_pool_leaves_what_is_known_of_its_caches() {
+    let mut bench = Bench::new();
+    let (before, after) = (with_pool("p"), with_pool("q"));
+    bench.handle.configure(&before);
+    bench.handle.seen(&before.endpoints[0], 1);
+    assert_eq!(bench.orders().await, ["follow n/a as 1"]);
+    // The endpoint is seen with its new pools only at its next scrape.
+    bench.handle.configure(&after);
+    assert_eq!(bench.orders().await, NOTHING);
+    bench.handle.seen(&after.endpoints[0], 1);
+    assert_eq!(bench.orders().await, NOTHING);
 }
 
 #[tokio::test]
