@@ -24,8 +24,9 @@ use tokio::sync::{mpsc, watch};
 use tracing::warn;
 use warmroute_shared_state::endpoint::EndpointId;
 
-/// Asked of an engine whose metrics are on another port: the cheapest page that vLLM and SGLang have.
-const HEALTH_PATH: &str = "/health";
+/// Asked of an engine whose metrics are on another port: any answer is a sign of life, and this one costs nothing.
+/// (`/health` does: SGLang generates a token for it, behind whatever it computes.)
+const LIFE_PATH: &str = "/";
 
 /// How endpoints are scraped.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +75,7 @@ pub async fn run(
             Outcome::Untried | Outcome::Refused | Outcome::NoAnswer => pace.after_failure(),
             Outcome::Unreadable | Outcome::Read(_) => pace.after_answer(duration),
         };
+        let page_answers = matches!(page, Outcome::Unreadable | Outcome::Read(_));
         let away = matches!(page, Outcome::Refused | Outcome::NoAnswer);
         let target = plan.target(address);
         // A page on a port of its own that is away says nothing of the engine: its own port does.
@@ -83,11 +85,11 @@ pub async fn run(
             page
         };
         let now = Instant::now();
-        let is_page_away = away && outcome == Outcome::Unreadable;
-        if is_page_away && !page_away {
+        let was_page_away = page_away;
+        page_away = is_page_away(page_away, page_answers, &outcome);
+        if page_away && !was_page_away {
             warn!(%address, %target, "the engine answers and its metrics page does not: its load is not known");
         }
-        page_away = is_page_away;
         if outcome == Outcome::Untried && !untried {
             warn!(%address, "not scraped: no file descriptor or memory left, raise `ulimit -n`");
         }
@@ -127,9 +129,14 @@ async fn scrape(client: &mut Client, plan: &ScrapePlan, timeout: Duration) -> Ou
     }
 }
 
+/// Whether an engine is known to answer while its page does not: until the page does.
+fn is_page_away(before: bool, page_answers: bool, outcome: &Outcome) -> bool {
+    !page_answers && (before || *outcome == Outcome::Unreadable)
+}
+
 /// Whether the engine at `address` answers, where its metrics are elsewhere and nobody answers there.
 async fn ask_engine(address: SocketAddr, timeout: Duration) -> Outcome {
-    match Client::new(address).get(HEALTH_PATH, timeout).await {
+    match Client::new(address).get(LIFE_PATH, timeout).await {
         Fetch::Untried => Outcome::Untried,
         Fetch::Refused => Outcome::Refused,
         Fetch::NoAnswer => Outcome::NoAnswer,
@@ -155,20 +162,43 @@ mod tests {
         (socket, address)
     }
 
-    /// Knows no path, so that only its life is told.
+    /// Has no page: it tells its life to whoever asks for the one path that costs it nothing, and nobody else.
     async fn engine() -> (tokio::task::JoinHandle<()>, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serve = async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut request = [0; 1024];
-                let _ = stream.read(&mut request).await;
+                let length = stream.read(&mut request).await.unwrap_or(0);
+                if !request[..length].starts_with(b"GET / ") {
+                    continue;
+                }
                 let answer =
                     b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
                 let _ = stream.write_all(answer).await;
             }
         };
         (tokio::spawn(serve), address)
+    }
+
+    #[test]
+    fn a_page_is_away_until_it_answers() {
+        let reading = Outcome::Read(engine::Reading::default());
+        let steps = [
+            (false, Outcome::Refused, false),
+            (false, Outcome::Unreadable, true),
+            (false, Outcome::NoAnswer, true),
+            (false, Outcome::Untried, true),
+            (false, Outcome::Unreadable, true),
+            (true, Outcome::Unreadable, false),
+            (false, Outcome::Unreadable, true),
+            (true, reading, false),
+        ];
+        let mut away = false;
+        for (index, (page_answers, outcome, expected)) in steps.iter().enumerate() {
+            away = is_page_away(away, *page_answers, outcome);
+            assert_eq!(away, *expected, "step {index}");
+        }
     }
 
     #[tokio::test]
