@@ -26,4 +26,5 @@ pub mod publish;
 pub mod scrape;
 pub mod serve;
 pub mod tenant_status;
+pub mod timestamp;
 pub mod tokenizer;

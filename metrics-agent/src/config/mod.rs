@@ -21,7 +21,6 @@ pub mod placement;
 pub mod resolve;
 pub mod source;
 pub mod tenant;
-pub mod timestamp;
 pub mod tree;
 pub mod watch;
 

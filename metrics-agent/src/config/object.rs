@@ -2,7 +2,7 @@
 
 use super::document::Document;
 use super::error::{Issue, Problem, did_you_mean};
-use super::timestamp::Timestamp;
+use crate::timestamp::Timestamp;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_saphyr::Spanned;

@@ -60,7 +60,7 @@ mod tests {
     use super::super::route::RuleSpec;
     use super::*;
     use crate::config::object::Head;
-    use crate::config::timestamp::Timestamp;
+    use crate::timestamp::Timestamp;
 
     fn route(
         name: &str,

@@ -1,7 +1,7 @@
 //! A span of time, as an operator gives it.
 
 use super::ReportError;
-use rusqlite::Connection;
+use crate::timestamp::Timestamp;
 
 /// From `since_ms` on, before `until_ms`, in ms since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Period {
 }
 
 impl Period {
-    /// Reads `since` and `until`, each an age (`24h`) or a time (RFC 3339, or a day); without them, all time.
+    /// Reads `since` and `until`, each an age (`24h`) or a time (RFC 3339, or less of it); without them, all time.
     ///
     /// # Errors
     /// If one is neither.
@@ -27,30 +27,18 @@ impl Period {
 }
 
 fn moment(text: &str, now_ms: i64) -> Result<i64, ReportError> {
-    let none = || ReportError::Time(text.to_owned());
     if let Some(age) = age(text) {
         return Ok(now_ms.saturating_sub(age).max(0));
     }
-    // SQLite reads more than this: `now`, day numbers.
-    let shape = text.as_bytes().get(..10).is_some_and(|day| {
-        day.iter().enumerate().all(|(at, byte)| match at {
-            4 | 7 => *byte == b'-',
-            _ => byte.is_ascii_digit(),
-        })
+    // More than RFC 3339 has: only a day, no seconds, no zone (UTC), a space for the `T`.
+    let mut time = text.replacen(' ', "T", 1);
+    time.push_str(match text.len() {
+        10 => "T00:00:00Z",
+        16 => ":00Z",
+        19 => "Z",
+        _ => "",
     });
-    if !shape || text.len() > 40 {
-        return Err(none());
-    }
-    let sql =
-        "SELECT CAST(round(unixepoch(?1, 'subsec') * 1000) AS INTEGER), date(substr(?1, 1, 10))";
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let found: (Option<i64>, Option<String>) =
-        Connection::open_in_memory()?.query_row(sql, [text], read)?;
-    match found {
-        // A day that no month has would be read as one of the next month.
-        (Some(ms), Some(day)) if text.starts_with(&day) => Ok(ms),
-        _ => Err(none()),
-    }
+    Timestamp::parse(&time).map(Timestamp::millis).ok_or_else(|| ReportError::Time(text.to_owned()))
 }
 
 /// `24h` and the like, in ms.
@@ -81,6 +69,7 @@ mod tests {
             ("2026-11-30", 1_795_996_800_000),
             ("2026-11-30T09:00:00Z", 1_796_029_200_000),
             ("2026-11-30 09:00", 1_796_029_200_000),
+            ("2026-11-30 09:00:01", 1_796_029_201_000),
             ("2026-11-30T10:00:00.250+01:00", 1_796_029_200_250),
             ("2028-02-29", 1_835_395_200_000),
         ];

@@ -1,4 +1,5 @@
-//! `creationTimestamp`: a time of RFC 3339, which Kubernetes writes in whole seconds and UTC, and others may not.
+//! Times of RFC 3339: `creationTimestamp`, which Kubernetes writes in whole seconds and UTC, and others may not; and
+//! what an operator asks of the ledger.
 
 /// A moment, to the nanosecond; an earlier one is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +24,12 @@ impl Timestamp {
         let (nanos, zone) = fraction(rest)?;
         let seconds = days * 86_400 + hour * 3600 + minute * 60 + second - offset(zone)?;
         Some(Self { seconds, nanos })
+    }
+
+    /// Milliseconds since 1970, rounded down.
+    #[must_use]
+    pub fn millis(self) -> i64 {
+        self.seconds * 1000 + i64::from(self.nanos / 1_000_000)
     }
 }
 
