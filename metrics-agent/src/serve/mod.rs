@@ -14,12 +14,14 @@ use crate::ledger::Ledger;
 use crate::metrics::{self, Moment};
 use crate::tenant_status::StatusBoard;
 use axum::Router;
+use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use bytes::Bytes;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// What the handlers need.
@@ -57,6 +59,23 @@ impl Server {
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .with_state(self)
+    }
+}
+
+/// The body of a request of at most `limit` bytes, or what to answer: what it should have been is `what`.
+async fn body(
+    body: Body,
+    what: &str,
+    limit: usize,
+    timeout: Duration,
+) -> Result<Bytes, (StatusCode, String)> {
+    match tokio::time::timeout(timeout, to_bytes(body, limit)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => {
+            let text = format!("the {what} is cut or larger than {limit} bytes\n");
+            Err((StatusCode::PAYLOAD_TOO_LARGE, text))
+        }
+        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, format!("the {what} came too slowly\n"))),
     }
 }
 

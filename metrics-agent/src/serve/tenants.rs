@@ -1,7 +1,7 @@
 //! `POST /v1/tenants`: how an Envoy's tenants stand.
 
 use super::Server;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -13,13 +13,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Keeps a status until the Envoy's next one; 204.
 pub async fn put(State(server): State<Server>, body: Body) -> Response {
-    let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_STATUS_BYTES)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let text = format!("the status is cut or larger than {MAX_STATUS_BYTES} bytes\n");
-            return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
-        }
-        Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
+    let body = match super::body(body, "status", MAX_STATUS_BYTES, BODY_TIMEOUT).await {
+        Ok(body) => body,
+        Err(answer) => return answer.into_response(),
     };
     let kept = TenantStatus::from_json(&body).map(|s| server.tenants.put(s, Instant::now()));
     match kept {

@@ -5,7 +5,7 @@ use crate::app::now_ms;
 use crate::ledger::metrics::BatchResult;
 use crate::ledger::report::{By, Filter, Period, ReportError, report};
 use crate::ledger::store::open_to_read;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -32,17 +32,11 @@ pub async fn records(State(server): State<Server>, body: Body) -> Response {
     };
     let refused = |status: StatusCode, text: String| {
         ledger.counted().metrics.batch(BatchResult::refused);
-        (status, text + "\n").into_response()
+        (status, text).into_response()
     };
-    let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_BATCH_BYTES)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let text = format!("the batch is cut or larger than {MAX_BATCH_BYTES} bytes");
-            return refused(StatusCode::PAYLOAD_TOO_LARGE, text);
-        }
-        Err(_) => {
-            return refused(StatusCode::REQUEST_TIMEOUT, "the batch came too slowly".to_owned());
-        }
+    let body = match super::body(body, "batch", MAX_BATCH_BYTES, BODY_TIMEOUT).await {
+        Ok(body) => body,
+        Err((status, text)) => return refused(status, text),
     };
     let batch = match Batch::decode(&body) {
         Ok(batch) => batch,
@@ -53,7 +47,7 @@ pub async fn records(State(server): State<Server>, body: Body) -> Response {
                 }
                 BatchError::Wire(_) => StatusCode::BAD_REQUEST,
             };
-            return refused(status, error.to_string());
+            return refused(status, format!("{error}\n"));
         }
     };
     let seq = batch.head.seq;

@@ -3,7 +3,7 @@
 
 use super::Server;
 use crate::publish::clusters::HostsFrom;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -39,9 +39,9 @@ pub async fn clusters(State(server): State<Server>, body: Body) -> Response {
 }
 
 async fn answer(body: Body, response: impl FnOnce(&[String]) -> Value) -> Response {
-    let body = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_REQUEST_BYTES));
-    let Ok(Ok(body)) = body.await else {
-        return (StatusCode::BAD_REQUEST, "the request is too large or too slow\n").into_response();
+    let body = match super::body(body, "request", MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
+        Ok(body) => body,
+        Err(answer) => return answer.into_response(),
     };
     match serde_json::from_slice::<DiscoveryRequest>(&body) {
         Ok(request) => {
@@ -65,6 +65,7 @@ mod tests {
     use super::*;
     use crate::publish::discovery::Discovery;
     use crate::publish::eds::Hosts;
+    use axum::body::to_bytes;
     use serde_json::json;
 
     async fn ask(discovery: &Discovery, version: &str, name: &str) -> (StatusCode, Value) {
@@ -74,6 +75,13 @@ mod tests {
         let (head, body) = answer.await.into_parts();
         let body = to_bytes(body, MAX_REQUEST_BYTES).await.unwrap();
         (head.status, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_too_large_is_told_so() {
+        let body = Body::from(vec![b' '; MAX_REQUEST_BYTES + 1]);
+        let answer = answer(body, |_| unreachable!("it is not read")).await;
+        assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
     }
 
     #[tokio::test]
