@@ -1,5 +1,6 @@
 //! How tenants stand, as the Envoys tell it: the last status of each, added up.
 
+use crate::ledger::bounded;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,14 +36,15 @@ impl StatusBoard {
         for (status, _) in self.fresh(now).values() {
             for budget in &status.budgets {
                 let own = (budget.tenant.clone(), budget.model.clone());
-                let key = bounded(&budgets, own, || (OTHER.to_owned(), OTHER.to_owned()));
+                let key = bounded(&budgets, MAX_ROWS, own, || (OTHER.to_owned(), OTHER.to_owned()));
                 let (tenant, model) = key.clone();
                 let none = BudgetStatus { tenant, model, ..BudgetStatus::default() };
                 budgets.entry(key).or_insert(none).add(budget);
             }
             for flow in &status.flows {
                 let own = (flow.pool.clone(), flow.priority, flow.fairness_id.clone());
-                let key = bounded(&flows, own, || (OTHER.to_owned(), None, OTHER.to_owned()));
+                let key =
+                    bounded(&flows, MAX_ROWS, own, || (OTHER.to_owned(), None, OTHER.to_owned()));
                 let (pool, priority, fairness_id) = key.clone();
                 let none = FlowStatus { pool, priority, fairness_id, ..FlowStatus::default() };
                 flows.entry(key).or_insert(none).add(flow);
@@ -56,10 +58,6 @@ impl StatusBoard {
         known.retain(|_, (_, at)| now.saturating_duration_since(*at) < EXPIRY);
         known
     }
-}
-
-fn bounded<K: Ord, V>(rows: &BTreeMap<K, V>, own: K, other: impl FnOnce() -> K) -> K {
-    if rows.len() < MAX_ROWS || rows.contains_key(&own) { own } else { other() }
 }
 
 #[cfg(test)]

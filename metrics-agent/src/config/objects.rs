@@ -10,9 +10,10 @@ use super::object::Place;
 use super::picker::PickerSpec;
 use super::tenant::TenantSpec;
 
-/// Objects of one kind at most. Tenants may be more: the size of the policy bounds them.
+/// Objects of one kind at most.
 const MAX_OBJECTS: usize = 512;
-const MAX_TENANTS: usize = 16_384;
+/// Tenants may be more: the size of the policy bounds them.
+pub(crate) const MAX_TENANTS: usize = 16_384;
 const TENANTS: &str = "TenantQuota";
 
 /// The objects, in the order of the files.

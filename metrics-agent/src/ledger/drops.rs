@@ -1,13 +1,12 @@
 //! Requests of tenants that were refused or ended early, by reason, since the agent's start.
 
+use super::{bounded, other_of};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use warmroute_shared_state::usage_record::{EndCause, FlowOutcome, UsageRecord};
 
-/// Pairs of tenant and reason that are told apart; the rest is `other`.
+/// Pairs of tenant and reason that are told apart; the rest is its tenant's `other`, or everybody's.
 const MAX_PAIRS: usize = 1000;
-/// Stands for whatever there is no room for.
-const OTHER: &str = "other";
 
 /// Counts by tenant and reason.
 #[derive(Debug, Default)]
@@ -19,8 +18,8 @@ impl Drops {
         let Some(reason) = reason(record) else { return };
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pair = (record.tenant.clone(), reason);
-        let known = counts.len() < MAX_PAIRS || counts.contains_key(&pair);
-        let pair = if known { pair } else { (OTHER.to_owned(), OTHER.to_owned()) };
+        let other = || other_of(&counts, &record.tenant);
+        let pair = bounded(&counts, MAX_PAIRS, pair, other);
         let count = counts.entry(pair).or_default();
         *count = count.saturating_add(1);
     }
@@ -51,6 +50,7 @@ fn reason(record: &UsageRecord) -> Option<String> {
 mod tests {
     use super::*;
     use crate::ledger::tests::record;
+    use warmroute_shared_state::tenant_status::OTHER;
 
     #[test]
     fn each_drop_has_a_reason_and_what_was_answered_has_none() {
@@ -83,5 +83,8 @@ mod tests {
         let counts = drops.counts();
         assert_eq!((counts.len(), counts.values().sum::<u64>()), (MAX_PAIRS + 1, 3000));
         assert_eq!(counts[&(OTHER.to_owned(), OTHER.to_owned())], 2000);
+        let dropped = "rejected-saturated".to_owned();
+        drops.add(&UsageRecord { tenant: "t1".to_owned(), dropped, ..record(1) });
+        assert_eq!(drops.counts()[&("t1".to_owned(), OTHER.to_owned())], 1, "a known tenant's");
     }
 }

@@ -25,14 +25,33 @@ pub(crate) mod tests;
 use drops::Drops;
 use metrics::{BatchResult, LedgerMetrics};
 use recent::Recent;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use warmroute_shared_state::tenant_status::OTHER;
 use warmroute_shared_state::usage_record::UsageRecord;
 use warmroute_shared_state::usage_record::batch::Batch;
 use writer::{Jobs, Stored};
+
+/// The key of a row of its own while there is room, or it has one already; else the key of what the rest shares.
+pub(crate) fn bounded<K: Ord, V>(
+    rows: &BTreeMap<K, V>,
+    limit: usize,
+    own: K,
+    other: impl FnOnce() -> K,
+) -> K {
+    if rows.len() < limit || rows.contains_key(&own) { own } else { other() }
+}
+
+/// The key of what a tenant that has a row, or else all of them, have beyond what there is room for.
+fn other_of<V>(rows: &BTreeMap<(String, String), V>, tenant: &str) -> (String, String) {
+    let from = (tenant.to_owned(), String::new());
+    let has_row = rows.range(from..).next().is_some_and(|((found, _), _)| found == tenant);
+    (if has_row { tenant } else { OTHER }.to_owned(), OTHER.to_owned())
+}
 
 /// Batches that are read or wait for a commit at once; a further one is to come back.
 const BATCHES_AT_ONCE: usize = 16;

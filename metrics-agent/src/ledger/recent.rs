@@ -2,19 +2,19 @@
 //!
 //! By when the agent got a record: after it was away, what filters kept for it counts as of now.
 
+use super::bounded;
+use crate::config::objects::MAX_TENANTS;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
+use warmroute_shared_state::tenant_status::OTHER;
 use warmroute_shared_state::usage_record::{EndCause, FlowOutcome, UsageRecord};
 
 /// Length of a slot, in ms.
 const SLOT_MS: u64 = 5000;
 /// Slots of the window: a minute, of which the last slot has just begun.
 const SLOTS: u64 = 12;
-/// Tenants of a slot, and bands, that are told apart; the rest is `other`.
-const MAX_TENANTS: usize = 1000;
+/// Bands that are told apart, of a slot and of the whole; tenants are as many as there may be. The rest is `other`.
 const MAX_BANDS: usize = 256;
-/// Stands for whatever there is no room for.
-const OTHER: &str = "other";
 
 /// A band: its pool, and its priority (`None`: several).
 pub type Band = (String, Option<i32>);
@@ -63,18 +63,25 @@ pub struct Window {
 impl Window {
     fn add(&mut self, record: &UsageRecord) {
         if record.cause != EndCause::Rejected {
-            let full =
-                self.tokens.len() >= MAX_TENANTS && !self.tokens.contains_key(&record.tenant);
-            let tenant = if full { OTHER } else { &record.tenant };
-            let sum = self.tokens.entry(tenant.to_owned()).or_default();
-            *sum = sum.saturating_add(record.input_tokens).saturating_add(record.output_tokens);
+            let tokens = record.input_tokens.saturating_add(record.output_tokens);
+            self.add_tokens(&record.tenant, tokens);
         }
         if record.flow == Some(FlowOutcome::Dispatched) {
             let band = (record.pool.clone(), Some(record.priority));
-            let full = self.waits.len() >= MAX_BANDS && !self.waits.contains_key(&band);
-            let band = if full { (OTHER.to_owned(), None) } else { band };
-            self.waits.entry(band).or_default().add(record.queue_ms, 1);
+            self.waits_of(band).add(record.queue_ms, 1);
         }
+    }
+
+    fn add_tokens(&mut self, tenant: &str, tokens: u64) {
+        let own = tenant.to_owned();
+        let tenant = bounded(&self.tokens, MAX_TENANTS, own, || OTHER.to_owned());
+        let sum = self.tokens.entry(tenant).or_default();
+        *sum = sum.saturating_add(tokens);
+    }
+
+    fn waits_of(&mut self, band: Band) -> &mut Waits {
+        let band = bounded(&self.waits, MAX_BANDS, band, || (OTHER.to_owned(), None));
+        self.waits.entry(band).or_default()
     }
 
     /// Each tenant's part of all tokens; none if there were no tokens.
@@ -115,11 +122,10 @@ impl Recent {
         let mut sum = Window::default();
         for (_, slot) in slots.iter().filter(|(slot, _)| number.abs_diff(*slot) < SLOTS) {
             for (tenant, tokens) in &slot.tokens {
-                let sum = sum.tokens.entry(tenant.clone()).or_default();
-                *sum = sum.saturating_add(*tokens);
+                sum.add_tokens(tenant, *tokens);
             }
             for (band, waits) in &slot.waits {
-                let sum = sum.waits.entry(band.clone()).or_default();
+                let sum = sum.waits_of(band.clone());
                 waits.0.iter().for_each(|(ms, count)| sum.add(*ms, *count));
             }
         }
@@ -189,13 +195,16 @@ mod tests {
         }
         assert_eq!(recent.0.lock().unwrap().len() as u64, SLOTS);
         assert_eq!(recent.window(49 * SLOT_MS).tokens["a"], SLOTS);
-        for n in 0..2000 {
-            recent.add(&of(&format!("t{n}"), 1, 0), 60 * SLOT_MS);
-            recent.add(&waited(n, 1), 60 * SLOT_MS);
+        // Two slots with names of their own, each of which has room for its own.
+        for (slot, tenants, bands) in [(60, 0..9000, 0..150), (61, 9000..18_000, 150..300)] {
+            tenants.for_each(|n| recent.add(&of(&format!("t{n}"), 1, 0), slot * SLOT_MS));
+            bands.for_each(|n| recent.add(&waited(n, 1), slot * SLOT_MS));
         }
-        let Window { tokens, waits } = recent.window(60 * SLOT_MS);
+        let Window { tokens, waits } = recent.window(61 * SLOT_MS);
+        // The tenant of those that waited has a room, too.
+        let others = 18_000 - (MAX_TENANTS as u64 - 1);
+        assert_eq!((tokens.len(), tokens[OTHER]), (MAX_TENANTS + 1, others));
         assert_eq!(waits.len(), MAX_BANDS + 1);
-        assert_eq!(waits.values().map(Waits::count).sum::<u64>(), 2000);
-        assert!(tokens.len() <= MAX_TENANTS + 2, "{}", tokens.len());
+        assert_eq!(waits.values().map(Waits::count).sum::<u64>(), 300);
     }
 }

@@ -1,13 +1,12 @@
 //! Tokens by tenant and model since the agent's start: for its page and its metrics.
 
+use super::other_of;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use warmroute_shared_state::usage_record::{EndCause, UsageRecord};
 
 /// Pairs of tenant and model that are told apart; the rest is `other`.
 const MAX_PAIRS: usize = 1000;
-/// Stands for whatever there is no room for.
-const OTHER: &str = "other";
 
 /// What a tenant had of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,13 +59,8 @@ impl Tally {
         let pair = (record.tenant.clone(), record.model.clone());
         // What is refused may name any model, and makes no room for it.
         let takes_room = record.cause != EndCause::Rejected && sums.len() < MAX_PAIRS;
-        let pair = if takes_room || sums.contains_key(&pair) {
-            pair
-        } else if has_tenant(&sums, &record.tenant) {
-            (record.tenant.clone(), OTHER.to_owned())
-        } else {
-            (OTHER.to_owned(), OTHER.to_owned())
-        };
+        let known = takes_room || sums.contains_key(&pair);
+        let pair = if known { pair } else { other_of(&sums, &record.tenant) };
         sums.entry(pair).or_default().add(record);
     }
 
@@ -81,15 +75,11 @@ impl Tally {
     }
 }
 
-fn has_tenant(sums: &BTreeMap<Pair, Sums>, tenant: &str) -> bool {
-    let from = (tenant.to_owned(), String::new());
-    sums.range(from..).next().is_some_and(|((found, _), _)| found == tenant)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ledger::tests::record;
+    use warmroute_shared_state::tenant_status::OTHER;
 
     #[test]
     fn tokens_are_added_up_and_refusals_apart() {

@@ -2,14 +2,13 @@
 
 use prometheus_client::encoding::EncodeLabelSet;
 use std::collections::HashSet;
+use warmroute_shared_state::tenant_status::OTHER;
 use warmroute_shared_state::usage_record::{EndCause, UsageRecord};
 
 /// Distinct names of models, of fairness IDs, and of pools.
 const MAX_NAMES: usize = 1000;
 /// Combinations of all labels; llm-d has no such bound, but each takes some 300 series here.
 pub(super) const MAX_COMBINATIONS: usize = 1000;
-/// Stands for whatever there is no room for.
-const OTHER: &str = "other";
 
 /// What most metrics are told by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
