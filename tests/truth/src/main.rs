@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use serde_json::json;
-use warmroute_demo::processes::{Programs, Simulator, get, workspace_root};
+use warmroute_demo::processes::{Programs, Simulator, get, until_signal, workspace_root};
 use warmroute_truth::bed::{Bed, Engines, Served};
 use warmroute_truth::probes::Probes;
 use warmroute_truth::replay::{Pace, Rendering};
@@ -73,19 +73,10 @@ const SIMULATED_BLOCK: u64 = 16;
 /// How long an event that is out may be unknown to the filter: the bar for its visibility.
 const DELAY_MS: f64 = 50.0;
 
-fn main() -> ExitCode {
+#[tokio::main(worker_threads = 2)]
+async fn main() -> ExitCode {
     let args = Args::parse();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let result = runtime.context("no runtime").and_then(|runtime| runtime.block_on(run(&args)));
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("warmroute-truth: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    until_signal("warmroute-truth", run(&args)).await
 }
 
 async fn run(args: &Args) -> Result<bool> {

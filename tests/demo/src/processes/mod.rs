@@ -6,6 +6,7 @@
 mod agent;
 mod bootstrap;
 mod control;
+mod ending;
 mod envoy;
 mod ports;
 mod process;
@@ -21,6 +22,7 @@ use std::time::Duration;
 pub use agent::{Agent, Known, precise_documents, write_configuration, write_endpoints};
 pub use bootstrap::{Bootstrap, render};
 pub use control::{Answer, delete, get, post, post_for};
+pub use ending::until_signal;
 pub use envoy::Envoy;
 pub use ports::{Ports, free_ports};
 pub use process::{Process, Record, Session, wait_until};
