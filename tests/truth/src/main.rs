@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use serde_json::json;
-use warmroute_demo::processes::{Programs, Simulator, get, until_signal, workspace_root};
+use warmroute_demo::processes::{Buckets, Programs, Simulator, get, until_signal, workspace_root};
 use warmroute_truth::bed::{Bed, Engines, Served};
 use warmroute_truth::probes::Probes;
 use warmroute_truth::replay::{Pace, Rendering};
 use warmroute_truth::verdict::{self, Delay, Observation, Source};
-use warmroute_truth::visibility::{self, Buckets};
+use warmroute_truth::visibility;
 use warmroute_truth::workload::conversation::Conversation;
 use warmroute_truth::workload::{self, Shape};
 use warmroute_truth::{records, replay, report};
@@ -219,7 +219,7 @@ async fn seen_since(
 ) -> Result<Delay> {
     let workers = probes.workers();
     ensure!(workers == args.workers, "probes reached {workers} of {} workers", args.workers);
-    visibility::quiet(bed.envoy.admin, dir).await?.since(before).delay()
+    visibility::delay(&visibility::quiet(bed.envoy.admin, dir).await?.since(before))
 }
 
 /// Four turns of every conversation on one engine that somebody else started.
