@@ -73,7 +73,7 @@ lint: ## formatting, clippy, documentation, dependencies, names; warnings are er
 	@.ci/lint
 
 # Without vLLM's router its rows are missing, and the run fails at its end.
-bench: bench-kv peers ## what it costs, beside plain Envoy and vLLM's router; 12 minutes; target/report/bench.html
+bench: bench-kv peers ## what it costs, beside plain Envoy and vLLM's router; 12 minutes and bench-kv's two; target/report/bench.html
 	@$(FIND_ENVOY) && VLLM_ROUTER=$$(tests/bench/router.sh || true) && export VLLM_ROUTER && $(BENCH) run
 
 bench-parts: setup ## times of the filter's hot parts, natively and in V8 with Envoy's flags

@@ -224,7 +224,7 @@ impl RootContext for Root {
             runtime.flush(now_ms);
             self.send_records(runtime, &config.agent_cluster, now_ms);
             runtime.metrics.report_records(runtime.ledger.counts());
-            applier || runtime.is_busy(now_ms)
+            runtime.pace(applier, now_ms)
         });
         self.set_pace(busy.unwrap_or(false));
         turns::deliver(self.id, None);

@@ -19,6 +19,9 @@ use warmroute_shared_state::prefix::{ChainScope, chain_step};
 /// The applier's queue. One name: whoever registers it last is the consumer.
 const QUEUE: &str = "warmroute.applier";
 
+/// How long after a stream's last event a VM counts as busy.
+const BUSY_MS: u64 = 1000;
+
 /// A root context that has not ticked for this long is gone.
 const SILENCE_MS: u64 = 350;
 
@@ -64,6 +67,10 @@ pub(crate) struct Runtime {
     bodies: BodyBudget,
     outbox: Vec<Vec<u8>>,
     parcel: Parcel,
+    /// This VM ticks every few milliseconds: what is not urgent may wait for that.
+    ticks_fast: bool,
+    /// When a stream was last at work.
+    worked_ms: u64,
     queue: Option<u32>,
     random: u64,
     vm_id: String,
@@ -128,6 +135,8 @@ impl Runtime {
             bodies: BodyBudget::default(),
             outbox: Vec::new(),
             parcel: Parcel::default(),
+            ticks_fast: true,
+            worked_ms: 0,
             queue: None,
             random: incarnation,
             vm_id: String::from_utf8(vm_id).unwrap_or_default(),
@@ -164,6 +173,7 @@ impl Runtime {
     ) -> T {
         let random = &mut self.random;
         let now_ms = host::now_ms();
+        self.worked_ms = now_ms;
         let result = event(&mut Env {
             vm: &mut self.vm,
             store: &HostStore,
@@ -187,7 +197,8 @@ impl Runtime {
         self.outbox.drain(..).for_each(|message| self.parcel.add(&message));
         let reports = self.vm.take_reports();
         reports.iter().for_each(|report| self.parcel.add(report));
-        if let Some(parcel) = self.parcel.due(!reports.is_empty(), now_ms) {
+        let urgent = !reports.is_empty() || !self.ticks_fast;
+        if let Some(parcel) = self.parcel.due(urgent, now_ms) {
             self.send_to_applier(&parcel);
         }
         for OrderTo { slot, bytes } in self.vm.take_orders() {
@@ -236,9 +247,11 @@ impl Runtime {
         }
     }
 
-    /// Whether this VM should tick every few milliseconds, though it is not the applier.
-    pub(crate) fn is_busy(&self, now_ms: u64) -> bool {
-        self.parcel.is_busy(now_ms)
+    /// Whether this VM is to tick every few milliseconds: as the applier, or because streams are at work.
+    pub(crate) fn pace(&mut self, applier: bool, now_ms: u64) -> bool {
+        let works = now_ms.abs_diff(self.worked_ms) < BUSY_MS || !self.parcel.is_empty();
+        self.ticks_fast = applier || works;
+        self.ticks_fast
     }
 
     /// Sends a message to whichever VM is the applier, at once.

@@ -34,8 +34,24 @@ pub(crate) struct Shared {
     pub(crate) replied: Cell<bool>,
     /// Its response has begun.
     pub(crate) response_began: Cell<bool>,
+    /// What it took to decide on it so far, in ns.
+    pub(crate) decision_ns: Cell<u64>,
     /// Labels of its metrics, once it was sent on.
     pub(crate) labels: Cell<Option<SetId>>,
+}
+
+impl Shared {
+    /// Measures a part of the decision, and tells how long all parts took once it is made: not while the request waits.
+    pub(crate) fn decide<T>(&self, part: impl FnOnce() -> T) -> T {
+        let begun_ns = host::now_ns();
+        let done = part();
+        let took_ns = host::now_ns().saturating_sub(begun_ns);
+        self.decision_ns.set(self.decision_ns.get().saturating_add(took_ns));
+        if !self.exchange.borrow().waits() {
+            runtime::with(|runtime| runtime.metrics.decided(self.decision_ns.get()));
+        }
+        done
+    }
 }
 
 /// One stream.
@@ -54,6 +70,7 @@ impl Stream {
             exchange: RefCell::default(),
             replied: Cell::new(false),
             response_began: Cell::new(false),
+            decision_ns: Cell::default(),
             labels: Cell::default(),
         };
         Self { id, config, shared: Rc::new(shared), late: None, recorded: false }
@@ -144,10 +161,8 @@ impl Stream {
     }
 
     fn request_end(&mut self) -> Action {
-        let begun_ns = host::now_ns();
-        let step = self.event(|exchange, env| exchange.on_request_end(env));
-        let took_ns = host::now_ns().saturating_sub(begun_ns);
-        runtime::with(|runtime| runtime.metrics.decided(took_ns));
+        let shared = Rc::clone(&self.shared);
+        let step = shared.decide(|| self.event(|exchange, env| exchange.on_request_end(env)));
         self.carry_out(step, true)
     }
 

@@ -62,8 +62,10 @@ fn deliver_one(event: Event, inside: Option<u32>) {
     let inside = inside == Some(context);
     match event {
         Event::Granted { ticket, waited_ms, .. } => {
-            let step = exchange_event(&shared, context, |exchange, env| {
-                exchange.on_grant(env, ticket, waited_ms)
+            let step = shared.decide(|| {
+                exchange_event(&shared, context, |exchange, env| {
+                    exchange.on_grant(env, ticket, waited_ms)
+                })
             });
             carry_out(&shared, step, inside);
         }

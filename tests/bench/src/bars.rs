@@ -193,4 +193,11 @@ mod tests {
         assert_eq!(of("220 kB: CPU"), (None, "not measured"));
         assert!(table(&bars).contains("MISSED"));
     }
+
+    #[test]
+    fn bars_are_judged_by_what_was_measured_not_by_what_is_printed() {
+        let bar =
+            |value| Bar::over_rounds(String::new(), Some(Spread::of(vec![value])), true, 1.35);
+        assert_eq!([1.35, 1.354].map(|value| bar(value).met()), [Some(true), Some(false)]);
+    }
 }

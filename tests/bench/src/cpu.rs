@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use warmroute_demo::processes;
 
 /// The two halves of the machine.
 #[derive(Clone, Debug)]
@@ -86,12 +87,7 @@ fn process_us(pid: u32) -> f64 {
 /// Resident memory of these processes and their children, in MB.
 #[must_use]
 pub fn resident_mb(pids: &[u32]) -> f64 {
-    let of = |pid| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        line.trim().trim_end_matches(" kB").trim().parse::<f64>().ok()
-    };
-    family(pids).into_iter().filter_map(of).fold(0.0, |sum, kb| sum + kb / 1024.0)
+    family(pids).into_iter().filter_map(processes::resident_mb).sum()
 }
 
 /// These processes and all that descend from them.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use warmroute_demo::report::percentile;
+use warmroute_demo::report::{at_rank, percentile};
 
 use crate::load::Measured;
 use crate::targets::Target;
@@ -25,7 +25,7 @@ impl Spread {
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        let at = |percent| percentile(&values, percent).unwrap_or_default();
+        let at = |percent| at_rank(&values, percent).unwrap_or_default();
         Self { median: at(50.0), low: at(5.0), high: at(95.0) }
     }
 }

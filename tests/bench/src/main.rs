@@ -6,8 +6,8 @@ mod run;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tokio::signal::unix::{SignalKind, signal};
 use warmroute_bench::stub;
+use warmroute_demo::processes::until_signal;
 
 #[derive(Debug, Parser)]
 #[command(about, version, propagate_version = true)]
@@ -36,22 +36,5 @@ async fn main() -> ExitCode {
             Command::Stub(options) => stub::serve(options).await.map(|()| true),
         }
     };
-    let ended = async |kind| {
-        let Ok(mut signal) = signal(kind) else { return std::future::pending().await };
-        signal.recv().await;
-    };
-    // On a signal the work is dropped where it waits, and with it every program it started.
-    let result = tokio::select! {
-        result = work => result,
-        () = ended(SignalKind::interrupt()) => Ok(false),
-        () = ended(SignalKind::terminate()) => Ok(false),
-    };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("warmroute-bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    until_signal("warmroute-bench", work).await
 }

@@ -38,6 +38,13 @@ pub(crate) struct Arguments {
     rounds: Option<usize>,
 }
 
+impl Arguments {
+    /// Base rows that are missing, if they were to be measured.
+    fn missing(&self, figures: &Figures, extproc: bool) -> Vec<String> {
+        if self.larger_only { Vec::new() } else { missing(figures, extproc) }
+    }
+}
+
 /// Enough for each way's index and connections to the engines to be there.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// With 256 engines the scrapes would be half a core of load beside the generator, and are not what is measured.
@@ -86,7 +93,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
         rows: rows(&figures, &larger),
         noise: noise(&figures, &Plan::chats()),
         bars: bars(&figures, &larger, &extras),
-        missing: missing(&figures, picker.is_some()),
+        missing: arguments.missing(&figures, picker.is_some()),
         extras,
         seconds: begun.elapsed().as_secs_f64(),
     };
@@ -261,4 +268,18 @@ fn say(text: &str) {
     let mut stdout = std::io::stdout();
     // A closed standard output is no reason to lose the files.
     let _ = writeln!(stdout, "{text}").context("print").map(|()| stdout.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_base_none_of_its_rows_is_missing() {
+        let missing = |larger_only| {
+            let arguments = Arguments { short: true, base_only: false, larger_only, rounds: None };
+            arguments.missing(&Figures::default(), false).is_empty()
+        };
+        assert_eq!([true, false].map(missing), [true, false]);
+    }
 }

@@ -6,6 +6,7 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use warmroute_demo::processes::until_signal;
 
 #[derive(Debug, Parser)]
 #[command(about, version, propagate_version = true)]
@@ -32,24 +33,14 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let work = async {
-        match Cli::parse().command {
+        let result = match Cli::parse().command {
             Command::Run(arguments) => commands::run::run(arguments).await,
             Command::Up(arguments) => commands::up::up(arguments).await,
             Command::Down => commands::down::down(),
             Command::Replay(arguments) => commands::replay::replay(arguments).await,
             Command::BenchKv => commands::bench_kv::bench_kv().await,
-        }
+        };
+        result.map(|()| true).map_err(|error| anyhow::anyhow!("{error}"))
     };
-    // On a signal the work is dropped where it waits, and with it every program it started.
-    let result = tokio::select! {
-        result = work => result,
-        name = commands::signal() => Err(format!("stopped by {name}").into()),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("warmroute-demo: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    until_signal("warmroute-demo", work).await
 }

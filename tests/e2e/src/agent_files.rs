@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use warmroute_demo::processes::{Programs, Simulator, precise_documents};
+use warmroute_demo::processes::{Programs, Simulator, precise_documents, workspace_root};
 
 use crate::setup::{Endpoint, Labels, Setup};
 use crate::stack::MODEL;
 
 /// The model's tokenizer and template, in the folder of the run.
-const MODEL_FOLDER: &str = "model";
+pub const MODEL_FOLDER: &str = "model";
 
 /// Writes the agent's YAML in the run folder `dir`: `endpoints`, and the documents of `setup`.
 pub(crate) fn write(dir: &Path, endpoints: &[Endpoint], setup: &Setup) -> Result<()> {
@@ -38,8 +38,12 @@ pub(crate) fn write(dir: &Path, endpoints: &[Endpoint], setup: &Setup) -> Result
     Ok(())
 }
 
-/// Writes the model's tokenizer and template in the run folder `dir`.
-pub(crate) fn write_model(programs: &Programs, dir: &Path) -> Result<()> {
+/// Writes the simulated model's tokenizer and template in the run folder `dir`.
+///
+/// # Errors
+/// When the simulator cannot.
+pub fn write_model(dir: &Path) -> Result<()> {
+    let programs = Programs::find(&workspace_root()?)?;
     let mut command = std::process::Command::new(&programs.engine_sim);
     let output = command.arg("model-folder").arg(dir.join(MODEL_FOLDER)).output()?;
     if !output.status.success() {

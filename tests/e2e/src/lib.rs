@@ -8,7 +8,7 @@
 #![warn(missing_docs)]
 
 pub mod access_log;
-mod agent_files;
+pub mod agent_files;
 pub mod background_load;
 mod bootstrap;
 pub mod client;

@@ -44,11 +44,13 @@ dynamic_resources:
     ))
 }
 
-pub(crate) fn push(dir: &Path, edit: impl FnOnce(String) -> String) -> Result<()> {
+pub(crate) fn push(dir: &Path, edit: impl FnOnce(&str) -> String) -> Result<()> {
     let file = file(dir);
     let text = std::fs::read_to_string(&file).context("the setup has no listener_file")?;
+    let edited = edit(&text);
+    ensure!(edited != text, "nothing to push");
     let half = dir.join("listener.yaml.new");
-    std::fs::write(&half, edit(text))?;
+    std::fs::write(&half, edited)?;
     std::fs::rename(&half, &file)?;
     Ok(())
 }

@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use warmroute_demo::processes::{
     Agent, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions, workspace_root,
 };
 
 use crate::access_log::{self, Access};
+use crate::client::{self, Request};
 use crate::run_dir::RunDir;
 use crate::setup::{AgentPresence, Endpoint, Setup};
 use crate::state::{EngineState, FilterState};
@@ -72,7 +73,7 @@ impl Stack {
             .chain(setup.other_endpoints.clone())
             .collect();
         if setup.precise {
-            agent_files::write_model(&programs, dir.path())?;
+            agent_files::write_model(dir.path())?;
         }
         agent_files::write(dir.path(), &endpoints, &setup)?;
         let agent = start_agent(&programs, ports, dir.path(), &setup.agent_arguments).await?;
@@ -157,13 +158,50 @@ impl Stack {
         start_envoy(&self.programs, ports, &self.setup, self.dir(), &logs).await
     }
 
-    /// Gives Envoy a changed listener, if the setup has [`Setup::listener_file`]; returns at once. `edit` gets
-    /// the listener's file as it now is.
+    /// Gives Envoy a changed listener, if the setup has [`Setup::listener_file`], and waits for its verdict: whether
+    /// it took it. `edit` gets the listener's file as it now is.
     ///
     /// # Errors
-    /// When the file cannot be read or written.
-    pub fn push_listener(&self, edit: impl FnOnce(String) -> String) -> Result<()> {
-        listener_file::push(self.dir(), edit)
+    /// When `edit` changes nothing, the file cannot be written, or no verdict comes.
+    pub async fn push_listener(&self, edit: impl FnOnce(&str) -> String) -> Result<bool> {
+        let verdicts = async || -> Result<(u64, u64)> {
+            let taken = self.stat("listener_manager.lds.update_success").await?;
+            Ok((taken, self.stat("listener_manager.lds.update_rejected").await?))
+        };
+        let (taken, refused) = verdicts().await?;
+        listener_file::push(self.dir(), edit)?;
+        let verdict = async || match verdicts().await.ok()? {
+            (_, now) if now > refused => Some(false),
+            (now, _) if now > taken => Some(true),
+            _ => None,
+        };
+        self.until("Envoy's verdict on a listener", verdict).await
+    }
+
+    /// The same for a listener that Envoy must take.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn push_listener_taken(&self, edit: impl FnOnce(&str) -> String) -> Result<()> {
+        ensure!(self.push_listener(edit).await?, "Envoy refused the listener");
+        Ok(())
+    }
+
+    /// Has a VM trap by the header `x-warmroute-fault` on `request`, and waits until it has. What becomes of the request is
+    /// nobody's concern: it may end with the VM, or wait as others do.
+    ///
+    /// # Errors
+    /// When none traps.
+    pub async fn trap(&self, fault: &str, request: Request) -> Result<()> {
+        let message = format!("fault injection: {fault}");
+        let log = || std::fs::read_to_string(self.envoy.process.log()).unwrap_or_default();
+        let before = log().matches(&message).count();
+        let (listen, request) = (self.listen(), request.header("x-warmroute-fault", fault));
+        let order = tokio::spawn(async move { client::send(listen, &request).await });
+        let trapped = async || (log().matches(&message).count() > before).then_some(());
+        let trapped = self.until(&format!("a trap by {fault}"), trapped).await;
+        order.abort();
+        trapped
     }
 
     /// The filter's state, as whichever worker answers has it.

@@ -17,8 +17,8 @@ const BUDGETS: &[(&str, u64)] = &[
     ("score/10", 36_000),
     ("score/256", 290_000),
     ("sse/200", 29_000_000),
-    ("exchange/0.5k", 30_000_000),
-    ("exchange/220k", 41_000_000),
+    ("exchange/0.5k", 910_000),
+    ("exchange/220k", 12_500_000),
 ];
 
 /// Preparing a case may take as much as it likes.

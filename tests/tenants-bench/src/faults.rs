@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use e2e::client::{self, Request};
+use e2e::client;
 use e2e::counting_engine::CountingEngine;
 use e2e::{Endpoint, Setup, Stack};
 use serde::Serialize;
@@ -120,10 +120,11 @@ pub async fn measure() -> Result<Faults> {
     let mut pushes = 0;
     for fault in FAULTS.iter().cycle().take(ROUNDS * FAULTS.len()) {
         if *fault == PUSH {
-            push(&stack, pushes).await?;
+            let (from, to) = (bytes(pushes), bytes(pushes + 1));
+            stack.push_listener_taken(|listener| listener.replace(&from, &to)).await?;
             pushes += 1;
         } else {
-            trap(&stack, fault).await?;
+            stack.trap(fault, keyed(A, &chat("fault", 1))).await?;
         }
         let since = Instant::now();
         let silence = &mut faults.longest_silence_ms;
@@ -161,33 +162,9 @@ async fn goes_on(
     ended
 }
 
-/// Has a VM trap, and waits until it has.
-async fn trap(stack: &Stack, fault: &str) -> Result<()> {
-    let log = || std::fs::read_to_string(stack.envoy.process.log()).unwrap_or_default();
-    let message = "fault injection: panic";
-    let before = log().matches(message).count();
-    // Its own request may end with it, or wait as others do.
-    let request: Request = keyed(A, &chat("fault", 1)).header("x-warmroute-fault", fault);
-    let listen = stack.listen();
-    let order = tokio::spawn(async move { client::send(listen, &request).await });
-    let trapped = async || (log().matches(message).count() > before).then_some(());
-    let trapped = stack.until(&format!("a trap by {fault}"), trapped).await;
-    order.abort();
-    trapped
-}
-
 /// A field of the plugin's configuration that is another after each push.
 fn bytes(pushes: usize) -> String {
     format!(r#", "max_body_bytes": {}"#, 1_000_000 + pushes)
-}
-
-/// Pushes a listener with another plugin configuration, and waits until Envoy has it.
-async fn push(stack: &Stack, pushes: usize) -> Result<()> {
-    let updates = "listener_manager.lds.update_success";
-    let taken = stack.stat(updates).await?;
-    stack.push_listener(|listener| listener.replace(&bytes(pushes), &bytes(pushes + 1)))?;
-    let pushed = async || (stack.stat(updates).await.ok()? > taken).then_some(());
-    stack.until("a pushed listener", pushed).await
 }
 
 impl Faults {

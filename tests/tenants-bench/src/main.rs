@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use warmroute_demo::processes::workspace_root;
+use warmroute_demo::processes::{until_signal, workspace_root};
 use warmroute_tenants::report::Report;
 use warmroute_tenants::{budget, faults, interactive, leaving, ledger, shares};
 
@@ -42,19 +42,10 @@ impl Args {
     }
 }
 
-fn main() -> ExitCode {
+#[tokio::main(worker_threads = 2)]
+async fn main() -> ExitCode {
     let args = Args::parse();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let result = runtime.context("no runtime").and_then(|runtime| runtime.block_on(run(&args)));
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("warmroute-tenants: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    until_signal("warmroute-tenants", run(&args)).await
 }
 
 /// What a part measures, with a word on how long it took.

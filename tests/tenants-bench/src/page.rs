@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use warmroute_demo::report::plot::{Series, bars, distribution};
-use warmroute_demo::report::{STYLE, ratio};
+use warmroute_demo::report::{STYLE, escape, ratio};
 
 use crate::faults::Faults;
 use crate::interactive::Interactive;
@@ -167,8 +167,4 @@ fn faults(faults: &Faults) -> String {
         ),
         &recovery,
     )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

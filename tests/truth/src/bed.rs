@@ -2,25 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use warmroute_demo::processes::{
-    Agent, Bootstrap, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions, get,
-    precise_documents, render, wait_until, write_configuration,
+    Agent, Bootstrap, DEBUG_PATH, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions,
+    agreed, get, precise, precise_documents, render, write_configuration,
 };
-
-/// The page on which the filter shows its state.
-pub const DEBUG_PATH: &str = "/warmroute/debug";
 
 /// Name of the pool.
 const POOL: &str = "default";
-
-/// Times in a row that workers have to say the same; each connection lands on any of them.
-const AGREED: usize = 24;
-
-const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Model and engines as the agent is told of them.
 #[derive(Clone, Debug)]
@@ -123,10 +114,8 @@ impl Bed {
             Envoy::run(programs, &path, ports, workers, &flush, dir, Session::Shared).await?;
         let bed = Self { envoy, _agent: agent, engines, dir: dir.to_owned() };
         let count = bed.engines.addresses().len();
-        bed.agreed("all endpoints precise in every worker", |state| {
-            (precise(state) == count).then_some(())
-        })
-        .await?;
+        let what = "all endpoints precise in every worker";
+        agreed(bed.listen(), what, &bed.dir, |state| precise(state) == count).await?;
         Ok(bed)
     }
 
@@ -173,36 +162,9 @@ impl Bed {
         };
         let (before, _) = of(&self.state().await?).context("the endpoint is not in the table")?;
         simulator.fault(&serde_json::json!({ "replica": index, "fault": "restart" })).await?;
-        self.agreed(&format!("a fresh start of {address} in every worker"), |state| {
-            of(state).filter(|(now, precise)| *now != before && *precise).map(drop)
-        })
-        .await
-    }
-
-    /// Waits until `condition` holds in so many answers in a row that every worker is among them.
-    async fn agreed(&self, what: &str, condition: impl Fn(&Value) -> Option<()>) -> Result<()> {
-        let all = async || {
-            for _ in 0..AGREED {
-                condition(&self.state().await.ok()?)?;
-            }
-            Some(())
-        };
-        Ok(wait_until(what, PATIENCE, &self.dir, all).await?)
-    }
-}
-
-fn precise(state: &Value) -> usize {
-    let endpoints = state["endpoints"].as_array().into_iter().flatten();
-    endpoints.filter(|endpoint| endpoint["precise"] == true).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn precise_endpoints_are_counted() {
-        let state = serde_json::json!({"endpoints": [{"precise": true}, {"precise": false}, {}]});
-        assert_eq!((precise(&state), precise(&Value::Null)), (1, 0));
+        let what = format!("a fresh start of {address} in every worker");
+        let fresh =
+            |state: &Value| of(state).is_some_and(|(now, precise)| precise && now != before);
+        Ok(agreed(self.listen(), &what, &self.dir, fresh).await?)
     }
 }

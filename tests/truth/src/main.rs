@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use serde_json::json;
-use warmroute_demo::processes::{Programs, Simulator, get, workspace_root};
+use warmroute_demo::processes::{Buckets, Programs, Simulator, get, until_signal, workspace_root};
 use warmroute_truth::bed::{Bed, Engines, Served};
 use warmroute_truth::probes::Probes;
 use warmroute_truth::replay::{Pace, Rendering};
 use warmroute_truth::verdict::{self, Delay, Observation, Source};
-use warmroute_truth::visibility::{self, Buckets};
+use warmroute_truth::visibility;
 use warmroute_truth::workload::conversation::Conversation;
 use warmroute_truth::workload::{self, Shape};
 use warmroute_truth::{records, replay, report};
@@ -73,19 +73,10 @@ const SIMULATED_BLOCK: u64 = 16;
 /// How long an event that is out may be unknown to the filter: the bar for its visibility.
 const DELAY_MS: f64 = 50.0;
 
-fn main() -> ExitCode {
+#[tokio::main(worker_threads = 2)]
+async fn main() -> ExitCode {
     let args = Args::parse();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let result = runtime.context("no runtime").and_then(|runtime| runtime.block_on(run(&args)));
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("warmroute-truth: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    until_signal("warmroute-truth", run(&args)).await
 }
 
 async fn run(args: &Args) -> Result<bool> {
@@ -228,7 +219,7 @@ async fn seen_since(
 ) -> Result<Delay> {
     let workers = probes.workers();
     ensure!(workers == args.workers, "probes reached {workers} of {} workers", args.workers);
-    visibility::quiet(bed.envoy.admin, dir).await?.since(before).delay()
+    visibility::delay(&visibility::quiet(bed.envoy.admin, dir).await?.since(before))
 }
 
 /// Four turns of every conversation on one engine that somebody else started.

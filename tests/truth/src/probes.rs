@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::bed::DEBUG_PATH;
+use warmroute_demo::processes::DEBUG_PATH;
 
 /// Connections, each of which stays with the worker that took it.
 const CONNECTIONS: usize = 32;

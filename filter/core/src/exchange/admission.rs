@@ -22,8 +22,6 @@ use warmroute_shared_state::policy::tenants::{Accounting, Tenant};
 /// What a request takes, and of whom.
 #[derive(Debug, Default)]
 pub(super) struct Account {
-    /// Name of its tenant; empty without tenants.
-    pub tenant: String,
     /// What it reserves of its tenant's budgets.
     pub budget: Budget,
     /// Usage with every chunk of a stream.
@@ -129,7 +127,6 @@ pub(super) fn account(
     let demand = demand(facts, input_tokens);
     match tenant.and_then(|index| policy.tenants.get(index)) {
         Some(tenant) => Account {
-            tenant: tenant.name.clone(),
             budget: Budget::of(tenant, model, &demand),
             exact: tenant.accounting == Accounting::Exact,
         },
@@ -165,11 +162,13 @@ pub(super) fn is_shed(env: &mut Env<'_>, policy: &Policy, ask: &Ask<'_>, priorit
     // Nearly all: they need not look at the endpoints.
     let Some(scheduler) = ask.scheduler.filter(|_| priority < 0) else { return false };
     let controlled = VmState::flow_control_of(policy, ask.pool).is_some();
+    if controlled && scheduler.admitters.is_empty() {
+        return false;
+    }
     let endpoints = env.vm.uses(ask);
-    let admitters: Vec<_> = scheduler.admitters.iter().map(|named| named.plugin).collect();
     let shedding = Shedding {
         detector: (!controlled).then_some(&scheduler.detector),
-        admitters: &admitters,
+        admitters: &scheduler.admitters,
         endpoints: &endpoints,
         now_ms: env.now_ms,
     };

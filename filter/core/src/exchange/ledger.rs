@@ -19,7 +19,7 @@ impl Exchange {
             id: env.ledger.next_id(),
             at_ms: self.started_ms,
             request_id: self.head.headers.get("x-request-id").unwrap_or_default().to_owned(),
-            tenant: self.account.tenant.clone(),
+            tenant: record.tenant.clone().unwrap_or_default(),
             fairness_id: labels.fairness_id.into_owned(),
             model: labels.model.into_owned(),
             target_model: labels.target_model.into_owned(),

@@ -1,10 +1,8 @@
 //! What clients are told when the configuration, or the pool, has no place for their request.
 
 use super::plan::NoPlan;
+use crate::flow_control::protocol::DropReason;
 use crate::request::LocalReply;
-
-/// Reason for `x-llm-d-request-dropped-reason` when every endpoint is too loaded.
-const SATURATED: &str = "rejected-saturated";
 
 impl NoPlan {
     /// The answer, and one word for the access log.
@@ -37,7 +35,11 @@ impl NoPlan {
 /// 429: every endpoint was filtered out.
 pub(super) fn saturated() -> LocalReply {
     let message = "All endpoints are too busy to serve the request.";
-    LocalReply::error(429, message, None).dropped(SATURATED).retry_later()
+    let reply = LocalReply::error(429, message, None).retry_later();
+    match DropReason::Saturated.header() {
+        Some(reason) => reply.dropped(reason),
+        None => reply,
+    }
 }
 
 /// 400: its header names a profile that there is not.

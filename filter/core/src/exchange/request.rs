@@ -15,6 +15,7 @@ use crate::vm::{Ask, Choice, Prompt};
 use std::rc::Rc;
 use warmroute_shared_state::policy::Policy;
 use warmroute_shared_state::usage_record::FlowOutcome;
+use warmroute_shared_state::usage_record::batch::MAX_TEXT_BYTES;
 
 /// By which a configured cap in tokens becomes one in bytes: llm-d's estimate.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -28,14 +29,14 @@ impl Exchange {
         self.started_ms = env.now_ms;
         let class = head.class(env.vm.follower().replica.policy.parsers());
         self.head = head;
+        // Before all else: nobody unknown may fill the ledger, or this worker's room for bodies.
+        if let Err(step) = self.know_tenant(env) {
+            return step;
+        }
         let class = match class {
             Ok(class) => class,
             Err(error) => return self.refuse(env, error.into(), "warmroute_no_parser"),
         };
-        // Before a body is taken in: nobody unknown may fill this worker's room for bodies.
-        if let Err(step) = self.know_tenant(env) {
-            return step;
-        }
         if !class.reads_body() || self.head.end_of_stream {
             if class.reads_body() {
                 return self.refuse(env, refusal::empty_body(), "warmroute_bad_request");
@@ -121,6 +122,7 @@ impl Exchange {
         self.phase = Phase::Decided;
         self.record.cause = Some(Cause::Rejected(details));
         self.record.status = reply.status;
+        self.record.dropped = reply.dropped_reason();
         Step::Reply { reply, details }
     }
 
@@ -147,7 +149,6 @@ impl Exchange {
         self.record.planned(&plan, &policy);
         if counts_tokens(&policy) {
             self.account = account(env, &policy, tenant, facts.as_ref(), &plan);
-            self.record.tenant = tenant.is_some().then(|| self.account.tenant.clone());
             self.record.reserved_tokens = tenant.map(|_| self.account.budget.reserved);
         }
         if let Some(refusal) = self.account.budget.too_large() {
@@ -176,6 +177,7 @@ impl Exchange {
         let slot = &env.vm.follower().replica.policy;
         if slot.revision() == 0 && slot.unreadable() > 0 {
             // There may be tenants in it: nobody gets in unasked.
+            self.unknown = true;
             let reply = LocalReply::no_endpoint();
             return Err(self.refuse(env, reply, "warmroute_policy_unreadable"));
         }
@@ -185,9 +187,21 @@ impl Exchange {
         {
             return Ok(tenant);
         }
-        match identify(env, slot.current(), &self.head) {
+        let mut known = identify(env, slot.current(), &self.head);
+        if known.is_err() {
+            // The key may be newer than what a worker knows that had nothing to do.
+            env.vm.refresh(env.store);
+            let slot = &env.vm.follower().replica.policy;
+            if slot.revision() != revision {
+                known = identify(env, slot.current(), &self.head);
+            }
+        }
+        let slot = &env.vm.follower().replica.policy;
+        match known {
             Ok(tenant) => {
-                self.known = Some((revision, tenant));
+                self.known = Some((slot.revision(), tenant));
+                let whose = tenant.and_then(|index| slot.current().tenants.get(index));
+                self.record.tenant = whose.map(|tenant| tenant.name.clone());
                 Ok(tenant)
             }
             Err(unknown) => {
@@ -250,7 +264,6 @@ impl Exchange {
                 },
             });
         }
-        self.record.dropped = refused.reason().header();
         let (reply, details) = refusal_of(refused);
         self.refuse(env, reply, details)
     }
@@ -296,7 +309,6 @@ impl Exchange {
             headers: &self.head.headers,
         };
         if facts.is_some() && is_shed(env, policy, &ask, plan.priority) {
-            self.record.dropped = DropReason::Saturated.header();
             return self.refuse(env, refusal::saturated(), "warmroute_shed");
         }
         let now_ms = env.now_ms;
@@ -371,7 +383,9 @@ impl Exchange {
             && plan.target != plan.model
         {
             forward.splices.extend(facts.model_splices(&plan.target));
-            self.renamed = Some((plan.target, plan.model));
+            // Kept until the answer is over, and written into each of its chunks: not if it is no real name.
+            self.renamed =
+                (plan.model.len() <= MAX_TEXT_BYTES).then_some((plan.target, plan.model));
         }
         if self.renamed.is_some() || (self.read && counts) {
             // What comes back compressed could be neither changed back nor counted.

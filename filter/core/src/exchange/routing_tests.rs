@@ -236,16 +236,26 @@ crate::tests! {
         }
     }
 
-    fn a_long_name_of_a_model_is_cut_in_the_record_alone() {
+    fn a_long_name_of_a_model_is_cut_in_the_record_and_not_put_back() {
         let mut host = host();
         let (name, other) = ("é".repeat(1000), "ö".repeat(1000));
         let asked = [("x-canary", "true"), ("x-llm-d-model-name-rewrite", &*other)];
         let body = chat(&name, "x");
-        let (exchange, step) = send(&mut host, &asked, &body);
+        let (mut exchange, step) = send(&mut host, &asked, &body);
         let renamed = spliced(&body, &mut forward(step).splices).unwrap();
         assert_eq!(renamed, chat(&other, "x"));
         assert_eq!(exchange.record().model, Some("é".repeat(128)));
         assert_eq!(exchange.record().target_model, Some("ö".repeat(128)));
+        let head = ResponseHead {
+            status: 200,
+            content_type: Some(b"application/json"),
+            content_encoding: None,
+            from_engine: true,
+            attempts: 1,
+            end_of_stream: false,
+        };
+        let edit = host.with(|env| exchange.on_response_headers(env, &head, || None));
+        assert!(!edit.changes_length, "nothing of the client's name is kept for the answer");
     }
 
     fn trusted_control_headers_give_priority_subset_and_name() {
@@ -288,8 +298,9 @@ crate::tests! {
         let detector = one_request_an_endpoint();
         let mut host = host_with(Scheduler { detector, ..Scheduler::default() });
         let only = ("x-gateway-destination-endpoint-subset", "10.9.9.9:1");
-        let (_, step) = send(&mut host, &[CANARY, LOW, only], &chat("m", "x"));
+        let (exchange, step) = send(&mut host, &[CANARY, LOW, only], &chat("m", "x"));
         assert_eq!(status(&step), (503, "warmroute_no_endpoint"));
+        assert_eq!(exchange.record().dropped, Some("rejected-no-endpoints"));
     }
 
     fn an_admitter_denies_requests_below_0_before_the_pool_is_full() {

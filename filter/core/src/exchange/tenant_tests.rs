@@ -4,6 +4,8 @@ use super::tests::{Host, head_with};
 use super::*;
 use crate::replica::tests::record as endpoint_record;
 use warmroute_shared_state::policy::Policy;
+use warmroute_shared_state::policy::plugin::Parser;
+use warmroute_shared_state::policy::scheduler::Scheduler;
 use warmroute_shared_state::policy::tenants::{Accounting, Limit, Tenant};
 use warmroute_shared_state::stream::AgentOp;
 
@@ -61,6 +63,42 @@ crate::tests! {
         assert!(host.ledger.is_empty());
     }
 
+    fn where_no_parser_reads_a_path_nobody_unknown_fills_the_ledger_either() {
+        let parsers = vec![Parser::OpenAi];
+        let scheduler = Scheduler { parsers, ..Scheduler::default() };
+        let policy = Policy { tenants: vec![tenant()], schedulers: vec![scheduler], ..Policy::default() };
+        let mut host = host(&policy.to_json());
+        for (key, expected) in [("wrong", (401, "warmroute_unknown_key")), ("key-a", (400, "warmroute_no_parser"))] {
+            let mut exchange = Exchange::default();
+            let head = head_with("/x", &[("x-api-key", key)]);
+            let step = host.with(|env| exchange.on_request_headers(env, head));
+            assert_eq!(status(&step), Some(expected));
+            host.with(|env| exchange.on_done(env, false));
+            assert_eq!(host.ledger.is_empty(), key == "wrong");
+        }
+    }
+
+    fn what_is_refused_of_a_tenant_before_it_is_routed_is_the_tenants() {
+        let policy = Policy { tenants: vec![tenant()], ..Policy::default() };
+        let mut host = host(&policy.to_json());
+        let key = ("authorization", "Bearer key-a");
+        let (exchange, step) = ask(&mut host, &[key, ("content-length", "99999")]);
+        assert_eq!(status(&step), Some((413, "warmroute_too_large")));
+        assert_eq!(exchange.record().tenant.as_deref(), Some("a"));
+    }
+
+    fn a_key_is_known_to_a_worker_that_had_nothing_to_do_since_it_came() {
+        let other = Tenant { name: "b".into(), key_hashes: vec![[0; 32]], ..tenant() };
+        let before = Policy { tenants: vec![other], ..Policy::default() };
+        let mut host = host(&before.to_json());
+        let idle = host.another_vm();
+        let policy = Policy { tenants: vec![tenant()], ..Policy::default() };
+        host.tell(vec![AgentOp::Policy(policy.to_json().into())]);
+        host.vm = idle;
+        let (_, step) = ask(&mut host, &[("authorization", "Bearer key-a")]);
+        assert_eq!(step, Step::Pause);
+    }
+
     fn a_known_key_is_let_in_and_its_body_counts_until_it_goes() {
         let policy = Policy { tenants: vec![tenant()], ..Policy::default() };
         let mut host = host(&policy.to_json());
@@ -94,7 +132,9 @@ crate::tests! {
 
     fn a_policy_that_cannot_be_read_lets_nobody_in() {
         let mut host = host(b"{\"pools\": 3}");
-        let (_, step) = ask(&mut host, &[]);
+        let (mut exchange, step) = ask(&mut host, &[]);
         assert_eq!(status(&step), Some((503, "warmroute_policy_unreadable")));
+        host.with(|env| exchange.on_done(env, false));
+        assert!(host.ledger.is_empty());
     }
 }

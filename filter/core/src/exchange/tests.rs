@@ -31,7 +31,7 @@ impl SharedStore for CountedStore {
 
 pub(super) struct Host {
     store: CountedStore,
-    vm: VmState,
+    pub(super) vm: VmState,
     config: PluginConfig,
     now_ms: u64,
     seed: u64,
@@ -68,6 +68,14 @@ impl Host {
             host.tell((0..endpoints).map(|n| AgentOp::Endpoint(endpoint_record(n))).collect());
         }
         host
+    }
+
+    /// Another VM on the same shared data, which has seen what there is.
+    pub(super) fn another_vm(&self) -> VmState {
+        let mut vm = VmState::new(2, self.config.settings());
+        vm.attach(&self.store);
+        vm.tick(&self.store, self.now_ms);
+        vm
     }
 
     /// The agent tells all this, and nothing else.

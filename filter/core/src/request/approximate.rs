@@ -17,6 +17,7 @@ use super::anthropic::BILLING_HEADER;
 use super::facts::{Content, MediaKind, Part, Prompt, RequestFacts};
 use super::path::PathClass;
 use super::tools;
+use std::borrow::Cow;
 use xxhash_rust::xxh64::Xxh64;
 
 /// Tokens guessed for an image: 640 × 360 pixels at 1024 a token.
@@ -37,7 +38,7 @@ pub fn visit_prompt(
     limit: usize,
     visit: &mut impl FnMut(&[u8]),
 ) {
-    walk(facts, index, limit, &mut |piece| match piece {
+    walk(facts, index, limit, tools::canonical, &mut |piece| match piece {
         Piece::Bytes(bytes) => visit(bytes),
         Piece::Media(media) => media.visit(visit),
     });
@@ -53,13 +54,14 @@ pub struct InputLength {
 }
 
 impl InputLength {
-    /// Of all its prompts. Nothing is hashed and nothing repeated for it, so the work is that of reading the body.
+    /// Of all its prompts, tools as they were written. Nothing is hashed, sorted or repeated for it, so the work is that of
+    /// reading the body.
     #[must_use]
     pub fn of(facts: &RequestFacts) -> Self {
         let mut length = Self::default();
         for index in 0..facts.prompt_count() {
             let mut bytes = 0u64;
-            walk(facts, index, usize::MAX, &mut |piece| {
+            walk(facts, index, usize::MAX, |raw| Cow::Borrowed(raw), &mut |piece| {
                 bytes = bytes.saturating_add(piece.len() as u64);
             });
             match facts.prompts().get(index) {
@@ -73,8 +75,17 @@ impl InputLength {
     }
 }
 
-fn walk(facts: &RequestFacts, index: usize, limit: usize, visit: &mut impl FnMut(Piece<'_>)) {
-    let mut stream = Stream { sent: 0, limit, visit };
+/// What of a text stands for tools.
+type Tools = fn(&[u8]) -> Cow<'_, [u8]>;
+
+fn walk(
+    facts: &RequestFacts,
+    index: usize,
+    limit: usize,
+    tools: Tools,
+    visit: &mut impl FnMut(Piece<'_>),
+) {
+    let mut stream = Stream { sent: 0, limit, tools, visit };
     match facts.path {
         PathClass::Chat | PathClass::Messages | PathClass::CountTokens => chat(facts, &mut stream),
         PathClass::Responses | PathClass::Conversations => items(facts, &mut stream),
@@ -136,7 +147,7 @@ impl Media<'_> {
 fn items<V: FnMut(Piece<'_>)>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
     stream.system(facts);
     if let Some(captured) = facts.tools {
-        stream.send(&tools::canonical(facts.raw(captured)));
+        stream.tools(facts.raw(captured));
     }
     if let Content::Text(text) = facts.input {
         stream.send(facts.bytes(text));
@@ -148,7 +159,7 @@ fn items<V: FnMut(Piece<'_>)>(facts: &RequestFacts, stream: &mut Stream<'_, V>) 
 
 fn chat<V: FnMut(Piece<'_>)>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
     if let Some(captured) = facts.tools {
-        stream.send(&tools::canonical(facts.raw(captured)));
+        stream.tools(facts.raw(captured));
     }
     stream.system(facts);
     for message in facts.messages() {
@@ -171,6 +182,7 @@ fn chat<V: FnMut(Piece<'_>)>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
 struct Stream<'a, V> {
     sent: usize,
     limit: usize,
+    tools: Tools,
     visit: &'a mut V,
 }
 
@@ -185,6 +197,10 @@ impl<V: FnMut(Piece<'_>)> Stream<'_, V> {
 
     fn send(&mut self, bytes: &[u8]) {
         self.give(Piece::Bytes(bytes.get(..self.room()).unwrap_or(bytes)));
+    }
+
+    fn tools(&mut self, raw: &[u8]) {
+        self.send(&(self.tools)(raw));
     }
 
     fn give(&mut self, piece: Piece<'_>) {
@@ -276,7 +292,7 @@ mod tests {
             let body = format!(r#"{{"model":"m","messages":[{{"content":["odd",{parts}]}}]}}"#);
             let facts = scan_slices(PathClass::Chat, [body.as_bytes()]).unwrap();
             let mut pieces = 0;
-            walk(&facts, 0, usize::MAX, &mut |_| pieces += 1);
+            walk(&facts, 0, usize::MAX, tools::canonical, &mut |_| pieces += 1);
             assert_eq!(pieces, 1002, "the text, the bytes up to a multiple of four, the videos");
             let bytes = 4 + 1000 * 4 * VIDEO_TOKENS as u64;
             assert_eq!(InputLength::of(&facts), InputLength { bytes, token_ids: 0 });

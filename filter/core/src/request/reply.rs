@@ -73,6 +73,15 @@ impl LocalReply {
         self
     }
 
+    /// Why it says that the request was dropped, if it does.
+    #[must_use]
+    pub fn dropped_reason(&self) -> Option<&'static str> {
+        self.headers.iter().find_map(|(name, value)| match value {
+            Cow::Borrowed(reason) if *name == DROPPED_REASON => Some(*reason),
+            _ => None,
+        })
+    }
+
     /// 413: the body is longer than `limit` bytes.
     #[must_use]
     pub fn too_large(limit: usize) -> Self {

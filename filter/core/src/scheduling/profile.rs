@@ -1,6 +1,5 @@
 //! One profile: filters take candidates away, scorers add up, the picker takes the best.
 
-use super::decision::MAX_DESTINATIONS;
 use super::picker::rank;
 use super::{SchedulingError, Situation, filter, score};
 use warmroute_shared_state::policy::scheduler::Profile;
@@ -15,19 +14,20 @@ pub(super) struct Scored {
 }
 
 /// Runs the profile: places of the best candidates that the filters keep, best first; never empty. So many as the
-/// picker names, or [`MAX_DESTINATIONS`] if it names one.
+/// picker names, or `most` if it names one.
 ///
 /// # Errors
 /// [`SchedulingError::NoneLeft`] if the filters leave nobody.
 pub(super) fn run(
     profile: &Profile,
     situation: &Situation<'_, '_>,
+    most: usize,
     random: &mut dyn FnMut() -> u64,
 ) -> Result<Vec<usize>, SchedulingError> {
     let Scored { kept, scores } = scored(profile, situation, random)?;
     let picker = profile.picker.plugin;
-    let most = usize::try_from(picker.max_endpoints).unwrap_or(usize::MAX);
-    let most = if most > 1 { most } else { MAX_DESTINATIONS };
+    let asked = usize::try_from(picker.max_endpoints).unwrap_or(usize::MAX);
+    let most = if asked > 1 { asked } else { most };
     Ok(rank(picker, situation, &kept, &scores, most, random))
 }
 

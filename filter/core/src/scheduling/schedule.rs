@@ -32,10 +32,12 @@ pub fn schedule(
     let situation = Situation { request, candidates, state, sessions, now_ms };
     let mut runs = Runs { scheduler, situation: &situation, random };
     let stages = match &scheduler.handler {
-        Handler::Single | Handler::DataParallel { .. } => Stages::only(runs.run(0)?),
+        Handler::Single | Handler::DataParallel { .. } => {
+            Stages::only(runs.run(0, MAX_DESTINATIONS)?)
+        }
         Handler::Header { header, default_profile } => {
             let at = runs.named_by(header, default_profile)?;
-            Stages::only(runs.run(at)?)
+            Stages::only(runs.run(at, MAX_DESTINATIONS)?)
         }
         Handler::Disagg(disagg) => runs.disagg(disagg)?,
     };
@@ -83,9 +85,10 @@ struct Runs<'r, 'a> {
 }
 
 impl<'a> Runs<'_, 'a> {
-    fn run(&mut self, at: usize) -> Result<Ran, SchedulingError> {
+    /// `most`: how many are ranked, if the picker names no more than one.
+    fn run(&mut self, at: usize, most: usize) -> Result<Ran, SchedulingError> {
         let profile = self.scheduler.profiles.get(at).ok_or(SchedulingError::NoProfile)?;
-        Ok((at, profile::run(profile, self.situation, self.random)?))
+        Ok((at, profile::run(profile, self.situation, most, self.random)?))
     }
 
     fn named_by(&self, header: &str, default: &str) -> Result<usize, SchedulingError> {
@@ -102,11 +105,11 @@ impl<'a> Runs<'_, 'a> {
     fn disagg(&mut self, disagg: &Disagg) -> Result<Stages, SchedulingError> {
         let decode = disagg.decode.ok_or(SchedulingError::NoProfile)?;
         if disagg.prefill_first {
-            let prefill = disagg.prefill.and_then(|at| self.run(at).ok());
+            let prefill = disagg.prefill.and_then(|at| self.run(at, 1).ok());
             let encode = self.stage(disagg.encode, disagg.encode_decider, None);
-            return Ok(Stages { primary: self.run(decode)?, prefill, encode });
+            return Ok(Stages { primary: self.run(decode, MAX_DESTINATIONS)?, prefill, encode });
         }
-        let primary = self.run(decode)?;
+        let primary = self.run(decode, MAX_DESTINATIONS)?;
         let picked = primary.1.first().and_then(|at| self.situation.candidates.get(*at));
         let encode = self.stage(disagg.encode, disagg.encode_decider, picked);
         let prefill = self.stage(disagg.prefill, disagg.prefill_decider, picked);
@@ -121,18 +124,18 @@ impl<'a> Runs<'_, 'a> {
         decode: Option<&Candidate<'a>>,
     ) -> Option<Ran> {
         let (at, decider) = profile.zip(decider)?;
-        runs_elsewhere(decider, self.situation.request, decode).then(|| self.run(at).ok())?
+        runs_elsewhere(decider, self.situation.request, decode).then(|| self.run(at, 1).ok())?
     }
 
     fn decide(&self, stages: Stages) -> Decision {
         let disaggregation = matches!(self.scheduler.handler, Handler::Disagg(_))
             .then(|| Disaggregation::of(stages.prefill.is_some(), stages.encode.is_some()));
-        let primary = self.pick(stages.primary, MAX_DESTINATIONS);
+        let primary = self.pick(stages.primary);
         let mut decision = Decision {
             reason: self.reason(primary.matched_blocks),
             primary,
-            prefill: stages.prefill.map(|ran| self.pick(ran, 1)),
-            encode: stages.encode.map(|ran| self.pick(ran, 1)),
+            prefill: stages.prefill.map(|ran| self.pick(ran)),
+            encode: stages.encode.map(|ran| self.pick(ran)),
             disaggregation,
             headers: Vec::new(),
             destination_port: match &self.scheduler.handler {
@@ -149,18 +152,13 @@ impl<'a> Runs<'_, 'a> {
         decision
     }
 
-    /// At least `least` of the ranked, if there are so many; more if the picker names more.
-    fn pick(&self, (profile, ranked): Ran, least: usize) -> ProfilePick {
-        let picker = self.scheduler.profiles.get(profile).map(|p| p.picker.plugin);
-        let most = picker.map_or(1, |picker| picker.max_endpoints);
-        let most = if most > 1 { usize::try_from(most).unwrap_or(usize::MAX) } else { least };
+    fn pick(&self, (profile, ranked): Ran) -> ProfilePick {
         let candidates = self.situation.candidates;
         let first = ranked.first().and_then(|at| candidates.get(*at));
-        let ranked = ranked.iter().take(most);
         ProfilePick {
             profile,
             matched_blocks: first.map_or(0, |c| c.matched_blocks),
-            ranked: ranked.filter_map(|at| candidates.get(*at)).map(|c| c.id).collect(),
+            ranked: ranked.iter().filter_map(|at| candidates.get(*at)).map(|c| c.id).collect(),
         }
     }
 

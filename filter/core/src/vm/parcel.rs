@@ -8,9 +8,6 @@ const PAUSE_MS: u64 = 5;
 /// A parcel of so many bytes goes at once.
 const FULL_BYTES: usize = 32 << 10;
 
-/// How long after the last parcel a VM counts as busy.
-const BUSY_MS: u64 = 1000;
-
 /// What a VM has for the applier and has not sent yet.
 #[derive(Debug, Default)]
 pub struct Parcel {
@@ -38,10 +35,10 @@ impl Parcel {
         Some(core::mem::take(&mut self.bytes))
     }
 
-    /// Whether something waits here, or soon may: whoever asks for what is due should do so every few milliseconds.
+    /// Whether nothing waits here.
     #[must_use]
-    pub fn is_busy(&self, now_ms: u64) -> bool {
-        !self.bytes.is_empty() || now_ms.saturating_sub(self.sent_ms) < BUSY_MS
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
     }
 }
 
@@ -66,11 +63,12 @@ mod tests {
     crate::tests! {
         fn the_first_goes_at_once_and_those_of_the_next_moments_together() {
             let mut parcel = Parcel::default();
-            assert!(!parcel.is_busy(1_000));
+            assert!(parcel.is_empty());
             parcel.add(b"first");
             assert_eq!(texts(parcel.due(false, 1_000)), ["first"]);
             parcel.add(b"second");
             assert_eq!(parcel.due(false, 1_004), None);
+            assert!(!parcel.is_empty());
             parcel.add(b"");
             assert_eq!(texts(parcel.due(false, 1_005)), ["second", ""]);
             assert_eq!(parcel.due(false, 2_000), None);
@@ -84,16 +82,6 @@ mod tests {
                 parcel.add(&vec![b'x'; length]);
                 assert!(parcel.due(urgent, now).is_some(), "{now}");
             }
-        }
-
-        fn it_is_busy_while_something_waits_and_for_a_while_after() {
-            let mut parcel = Parcel::default();
-            parcel.add(b"first");
-            assert!(parcel.is_busy(1_000));
-            assert!(parcel.due(false, 1_000).is_some());
-            assert!(parcel.is_busy(1_999) && !parcel.is_busy(2_000));
-            parcel.add(b"second");
-            assert!(parcel.is_busy(3_000));
         }
 
         fn of_a_cut_parcel_the_whole_messages_are_read() {

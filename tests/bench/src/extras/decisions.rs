@@ -1,9 +1,11 @@
 //! Requests at a steady rate, and how long the filter takes to decide, by its own histogram.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use warmroute_demo::processes::get;
+use warmroute_demo::processes::{Buckets, ProcessError, wait_until};
 
 use crate::load::Pace;
 use crate::rounds::Way;
@@ -11,8 +13,10 @@ use crate::workload::Case;
 
 const RATE: f64 = 500.0;
 const CONNECTIONS: usize = 64;
-/// The filter's histogram of decisions in microseconds, as Envoy spells it.
-const HISTOGRAM: &str = "wasmcustom_warmroute_decision_us";
+/// The end of the name of the filter's histogram of decisions in microseconds.
+const HISTOGRAM: &str = "warmroute.decision_us";
+/// Envoy merges its workers' values every five seconds.
+const MERGED: Duration = Duration::from_secs(15);
 
 /// What came of it.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -39,10 +43,13 @@ pub struct Steady {
 
 /// Sends 500 small chats a second for a while.
 pub async fn steady(way: &Way<'_>, time: Duration) -> Steady {
-    let before = buckets(way).await;
+    let before = at_rest(way).await;
     let pace = Pace::Open { rate: RATE, time };
     let turn = way.turn(Case::Small, CONNECTIONS, &Case::Small.bodies(), pace, false).await;
-    let after = buckets(way).await;
+    let decisions = match before {
+        Some(before) => since(&before, turn.requests, way).await.unwrap_or_default(),
+        None => Buckets::default(),
+    };
     Steady {
         target: way.running.target.name(),
         rate: RATE,
@@ -51,73 +58,32 @@ pub async fn steady(way: &Way<'_>, time: Duration) -> Steady {
         p50_us: turn.p50_us,
         p99_us: turn.p99_us,
         cpu_us_per_request: turn.cpu_us,
-        decision_p50_us: quantile(&before, &after, 0.50),
-        decision_p95_us: quantile(&before, &after, 0.95),
+        decision_p50_us: decisions.quantile(0.50),
+        decision_p95_us: decisions.quantile(0.95),
     }
 }
 
-/// Upper bounds of the histogram's buckets, and how many values are not above each.
-async fn buckets(way: &Way<'_>) -> Vec<(f64, f64)> {
-    let Some(admin) = way.running.admin else { return Vec::new() };
-    let page = get(admin, "/stats/prometheus").await.map(|answer| answer.body).unwrap_or_default();
-    parse(&String::from_utf8_lossy(&page))
+/// What the histogram holds, once it holds all that came before; `None` = no filter.
+async fn at_rest(way: &Way<'_>) -> Option<Buckets> {
+    let (admin, logs) = histogram_of(way)?;
+    told(Buckets::quiet(admin, HISTOGRAM, logs).await)
 }
 
-fn parse(page: &str) -> Vec<(f64, f64)> {
-    let of = |line: &str| {
-        let (name, rest) = line.split_once('{')?;
-        let (_, rest) =
-            name.ends_with(&format!("{HISTOGRAM}_bucket")).then(|| rest.split_once("le=\""))??;
-        let (bound, _) = rest.split_once('"')?;
-        let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().ok()? };
-        Some((bound, line.rsplit_once(' ')?.1.parse().ok()?))
+/// What came to it since, once that is a decision for each of so many requests.
+async fn since(before: &Buckets, requests: f64, way: &Way<'_>) -> Option<Buckets> {
+    let (admin, logs) = histogram_of(way)?;
+    let merged = async || {
+        let added = Buckets::read(admin, HISTOGRAM).await.ok()?.since(before);
+        (added.count() as f64 >= requests).then_some(added)
     };
-    page.lines().filter_map(of).collect()
+    told(wait_until("a decision for each request", MERGED, logs, merged).await)
 }
 
-/// The value below which this share of what was added lies, between the bounds of its bucket.
-fn quantile(before: &[(f64, f64)], after: &[(f64, f64)], share: f64) -> Option<f64> {
-    let earlier = |bound: f64| {
-        before.iter().find(|(other, _)| *other == bound).map_or(0.0, |(_, count)| *count)
-    };
-    let added: Vec<(f64, f64)> =
-        after.iter().map(|(bound, count)| (*bound, count - earlier(*bound))).collect();
-    let wanted = added.last().map(|(_, all)| all * share).filter(|wanted| *wanted > 0.0)?;
-    let (mut low, mut below) = (0.0, 0.0);
-    for (bound, count) in added {
-        if count >= wanted {
-            let within = (wanted - below) / (count - below).max(1e-9);
-            // Nothing is known of how far the last bucket goes.
-            return Some(if bound.is_finite() { low + (bound - low) * within } else { low });
-        }
-        (low, below) = (bound, count);
-    }
-    None
+fn histogram_of<'a>(way: &'a Way<'_>) -> Option<(SocketAddr, &'a Path)> {
+    let filter = way.running.target.has_filter();
+    filter.then_some((way.running.admin?, way.running.proxy.as_ref()?.log()))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_of_what_was_added() {
-        let page = |counts: [u32; 3]| {
-            let line = |le: &str, count| {
-                format!("envoy_{HISTOGRAM}_bucket{{x=\"y\",le=\"{le}\"}} {count}\n")
-            };
-            let other = "envoy_other_bucket{le=\"1\"} 9\n";
-            parse(&format!(
-                "{other}{}{}{}",
-                line("100", counts[0]),
-                line("200", counts[1]),
-                line("+Inf", counts[2])
-            ))
-        };
-        let (before, after) = (page([10, 10, 10]), page([60, 100, 110]));
-        assert_eq!(quantile(&before, &after, 0.5), Some(100.0));
-        assert_eq!(quantile(&before, &after, 0.7), Some(150.0));
-        assert_eq!(quantile(&before, &after, 0.99), Some(200.0));
-        assert_eq!(quantile(&before, &before, 0.5), None);
-        assert_eq!(quantile(&[], &[], 0.5), None);
-    }
+fn told<T>(result: Result<T, ProcessError>) -> Option<T> {
+    result.inspect_err(|error| eprintln!("decisions not measured: {error}")).ok()
 }

@@ -1,5 +1,7 @@
 //! The page: everything inside, nothing loaded from elsewhere.
 
+use warmroute_demo::report::escape;
+
 use super::Report;
 use crate::figures::Row;
 
@@ -121,10 +123,6 @@ fn number(value: f64) -> String {
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.2}"),
     }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use warmroute_demo::processes::{Process, Session, get};
+use warmroute_demo::processes::{Process, Session, get, get_for};
 
 use super::Bench;
 use crate::stub::{Options, Ready};
@@ -71,9 +71,9 @@ impl StubEngines {
     }
 
     async fn order(&self, path: &str) -> Result<Value> {
-        // What takes longer than one exchange may: the stub goes on, and is asked again by nobody.
-        let answer = tokio::time::timeout(PATIENCE * 2, slow_get(self.first()?, path)).await??;
-        anyhow::ensure!(answer["error"].is_null(), "{path}: {answer}");
+        // What takes longer than this: the stub goes on, and is asked again by nobody.
+        let answer = get_for(PATIENCE * 2, self.first()?, path).await?.json();
+        anyhow::ensure!(answer.is_object() && answer["error"].is_null(), "{path}: {answer}");
         Ok(answer)
     }
 
@@ -82,18 +82,6 @@ impl StubEngines {
     pub fn pids(&self) -> Vec<u32> {
         vec![self.process.pid()]
     }
-}
-
-/// A GET without the limit of [`get`], which is meant for pages.
-async fn slow_get(address: SocketAddr, path: &str) -> Result<Value> {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let mut socket = tokio::net::TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    socket.read_to_end(&mut answer).await?;
-    let at = memchr::memmem::find(&answer, b"\r\n\r\n").context("no answer of the stub")?;
-    Ok(serde_json::from_slice(answer.get(at + 4..).unwrap_or_default())?)
 }
 
 /// Waits until `address` answers `path` with 200.

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
 use warmroute_demo::load;
 use warmroute_demo::processes::{
-    Bootstrap, Envoy, Ports, Session, WARMROUTE, first_answer, render,
+    Bootstrap, Envoy, Ports, Session, WARMROUTE, first_answer_of, render,
 };
 
 use super::bootstrap::replace_filter;
@@ -33,7 +34,6 @@ pub async fn plain(bench: &Bench<'_>, engines: &StubEngines) -> Result<Running> 
         proxy: Some(envoy.process),
         helper: None,
         admin: Some(envoy.admin),
-        debug: false,
     })
 }
 
@@ -82,21 +82,11 @@ pub(super) async fn served(
     dir: &Path,
     headers: &[(&'static str, String)],
 ) -> Result<()> {
-    if headers.is_empty() {
-        return Ok(first_answer(address, WARMROUTE, MODEL, dir).await?);
-    }
-    let mut target = load::Target::new(address, WARMROUTE, std::time::Duration::from_secs(5));
+    let mut target = load::Target::new(address, WARMROUTE, Duration::from_secs(5));
     for (name, value) in headers {
         target.headers.insert(*name, value.parse()?);
     }
-    let messages = json!([{"role": "user", "content": "Hello"}]);
-    let body = json!({"model": MODEL, "max_tokens": 1, "messages": messages}).to_string();
-    let answered = async || {
-        let outcome = load::send(&target, body.clone().into()).await;
-        outcome.failure.is_none().then_some(())
-    };
-    let limit = std::time::Duration::from_secs(20);
-    Ok(warmroute_demo::processes::wait_until("a first answer", limit, dir, answered).await?)
+    Ok(first_answer_of(&target, MODEL, dir).await?)
 }
 
 /// What the agent would write for Envoy.

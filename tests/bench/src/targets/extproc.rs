@@ -60,7 +60,6 @@ pub async fn extproc(bench: &Bench<'_>, engines: &StubEngines, command: &str) ->
         proxy: Some(envoy.process),
         helper: Some(picker),
         admin: Some(envoy.admin),
-        debug: false,
     })
 }
 

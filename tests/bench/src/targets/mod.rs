@@ -10,7 +10,7 @@ mod warmroute;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use warmroute_demo::processes::{Process, Programs};
+use warmroute_demo::processes::{DEBUG_PATH, Process, Programs, get};
 
 use crate::cpu::Cores;
 
@@ -18,7 +18,7 @@ pub use engines::StubEngines;
 pub use envoy::plain;
 pub use extproc::extproc;
 pub use router::vllm_router;
-pub use warmroute::{DEBUG_PATH, Mode, Pool, Warmroute};
+pub use warmroute::{Mode, Pool, Warmroute};
 
 /// A way to the engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +57,12 @@ impl Target {
         }
     }
 
+    /// Whether it is Envoy with the filter.
+    #[must_use]
+    pub fn has_filter(self) -> bool {
+        matches!(self, Self::Warmroute | Self::Precise | Self::Full)
+    }
+
     /// Targets that every base row has; `direct-again` is only measured for the noise.
     #[must_use]
     pub fn base(extproc: bool) -> Vec<Self> {
@@ -85,15 +91,13 @@ pub struct Running {
     pub helper: Option<Process>,
     /// Envoy's admin interface, if it is one.
     pub admin: Option<SocketAddr>,
-    /// Whether the proxy tells its filter's state.
-    pub debug: bool,
 }
 
 impl Running {
     /// The direct way.
     #[must_use]
     pub fn direct(target: Target, address: SocketAddr) -> Self {
-        Self { target, address, proxy: None, helper: None, admin: None, debug: false }
+        Self { target, address, proxy: None, helper: None, admin: None }
     }
 
     /// The proxy's process.
@@ -110,10 +114,10 @@ impl Running {
 
     /// The filter's state, if there is one.
     pub async fn state(&self) -> Option<serde_json::Value> {
-        if !self.debug {
+        if !self.target.has_filter() {
             return None;
         }
-        let answer = warmroute_demo::processes::get(self.address, DEBUG_PATH).await.ok()?;
+        let answer = get(self.address, DEBUG_PATH).await.ok()?;
         (answer.status == 200).then(|| answer.json())
     }
 }

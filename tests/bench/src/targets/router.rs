@@ -41,6 +41,5 @@ pub async fn vllm_router(
         proxy: Some(process),
         helper: None,
         admin: None,
-        debug: false,
     })
 }

@@ -6,14 +6,12 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 use warmroute_demo::processes::{
-    Agent, Envoy, Ports, Session, precise_documents, wait_until, write_configuration,
+    Agent, DEBUG_PATH, Envoy, Ports, Session, get, precise, precise_documents, wait_until,
+    write_configuration,
 };
 
 use super::{Bench, Running, StubEngines, Target, envoy, local};
 use crate::workload::{KEY, MODEL};
-
-/// The page on which the filter shows its state.
-pub const DEBUG_PATH: &str = "/warmroute/debug";
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// SHA-256 of the tenant's key.
@@ -85,10 +83,6 @@ impl Warmroute {
         let warmroute = Self { envoy, agent, mode, dir };
         if mode != Mode::Approximate {
             let all = pool.engines.endpoints.len();
-            let precise = |state: &Value| {
-                let endpoints = state["endpoints"].as_array().into_iter().flatten();
-                endpoints.filter(|endpoint| endpoint["precise"] == true).count()
-            };
             warmroute.wait("events of all engines", |state| precise(state) == all).await?;
         }
         Ok(warmroute)
@@ -105,8 +99,7 @@ impl Warmroute {
 
     async fn wait(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Result<()> {
         let holds = async || {
-            let answer =
-                warmroute_demo::processes::get(self.envoy.listen, DEBUG_PATH).await.ok()?;
+            let answer = get(self.envoy.listen, DEBUG_PATH).await.ok()?;
             condition(&answer.json()).then_some(())
         };
         Ok(wait_until(what, PATIENCE, &self.dir, holds).await?)
@@ -126,7 +119,6 @@ impl Warmroute {
             proxy: Some(self.envoy.process),
             helper: Some(self.agent.process),
             admin: Some(self.envoy.admin),
-            debug: true,
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,8 +9,8 @@ use serde_json::json;
 
 use super::BenchError;
 use crate::processes::{
-    Agent, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions, get, precise_documents,
-    wait_until, write_configuration,
+    Agent, DEBUG_PATH, Envoy, Ports, Programs, Session, Simulator, SimulatorOptions, get, precise,
+    precise_documents, resident_mb, wait_until, write_configuration,
 };
 
 const ENDPOINTS: usize = 256;
@@ -24,7 +23,6 @@ const PROMPT_BLOCKS: usize = 250;
 /// Long enough to fill all engines, and to look at them full.
 const SECONDS: f64 = 150.0;
 const PATIENCE: Duration = Duration::from_secs(140);
-const DEBUG_PATH: &str = "/warmroute/debug";
 const MODEL: &str = "llama-70b";
 
 /// Memory at full size.
@@ -68,7 +66,7 @@ pub async fn kv_scale(programs: &Programs, dir: &Path) -> Result<KvScale, BenchE
     options.arguments.push("--kv-events".to_owned());
     let simulator = Simulator::start(programs, &options, &dir, Session::Shared).await?;
     let folder = dir.join("model");
-    Command::new(&programs.engine_sim).arg("model-folder").arg(&folder).output()?;
+    engine_sim::model_folder::write(&folder)?;
     let documents = precise_documents(MODEL, &folder, &[]);
     write_configuration(&dir, &simulator.replicas, &documents)?;
     let ports = Ports::free()?;
@@ -77,11 +75,7 @@ pub async fn kv_scale(programs: &Programs, dir: &Path) -> Result<KvScale, BenchE
     let extra = format!(r#", "debug_path": "{DEBUG_PATH}""#);
     let envoy = Envoy::start(programs, ports, 1, "default", &extra, &dir, Session::Shared).await?;
     let state = async || Some(get(envoy.listen, DEBUG_PATH).await.ok()?.json());
-    let followed = async || {
-        let state = state().await?;
-        let all = state["endpoints"].as_array()?.iter().filter(|e| e["precise"] == true).count();
-        (all == ENDPOINTS).then_some(())
-    };
+    let followed = async || (precise(&state().await?) == ENDPOINTS).then_some(());
     wait_until("events of all engines followed", PATIENCE, &dir, followed).await?;
     let floods = (0..ENDPOINTS).map(|replica| {
         let order = json!({
@@ -106,7 +100,7 @@ pub async fn kv_scale(programs: &Programs, dir: &Path) -> Result<KvScale, BenchE
         endpoints: ENDPOINTS,
         engine_blocks,
         prefix_blocks: state["prefix_blocks"].as_u64().unwrap_or_default(),
-        agent_mb: resident_mb(agent.process.pid())?,
+        agent_mb: resident_mb(agent.process.pid()).unwrap_or_default() as u64,
         vm_mb: state["memory_bytes"].as_u64().unwrap_or_default() >> 20,
     };
     floods.iter().for_each(tokio::task::JoinHandle::abort);
@@ -121,11 +115,4 @@ fn held_blocks(metrics: &str) -> u64 {
         rest.rsplit_once(' ')?.1.parse::<f64>().ok()
     };
     metrics.lines().filter_map(of).sum::<f64>() as u64
-}
-
-fn resident_mb(pid: u32) -> std::io::Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    let kb: u64 = line.trim().trim_end_matches(" kB").trim().parse().unwrap_or_default();
-    Ok(kb >> 10)
 }

@@ -8,24 +8,8 @@ pub(crate) mod up;
 
 use std::path::{Path, PathBuf};
 
-use tokio::signal::unix::{SignalKind, signal as listen};
-
 /// What a command ends with when it could not do its work.
 pub(crate) type Failure = Box<dyn std::error::Error>;
-
-/// Waits for Ctrl-C or SIGTERM; says which.
-pub(crate) async fn signal() -> &'static str {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (listen(SignalKind::interrupt()), listen(SignalKind::terminate()))
-    else {
-        // Without handlers a signal ends the process at once, as it does by default.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => "Ctrl-C",
-        _ = terminate.recv() => "SIGTERM",
-    }
-}
 
 /// Writes to standard output, and does not mind if nobody reads it.
 pub(crate) fn say(text: &str) {

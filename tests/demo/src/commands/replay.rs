@@ -26,12 +26,11 @@ pub(crate) struct Arguments {
     /// How many times faster than real time passes, for arrivals and engines alike.
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     time_scale: u16,
-    /// Only this target (round-robin, least-request, session-hash, warmroute or warmroute-precise);
-    /// may be given more than once.
-    #[arg(long = "target", value_name = "NAME", value_parser = target)]
+    /// Only this target; may be given more than once.
+    #[arg(long = "target", value_name = "NAME", value_enum)]
     targets: Vec<Target>,
-    /// Only with this KV memory (ample or quarter); may be given more than once.
-    #[arg(long = "memory", value_name = "NAME", value_parser = memory)]
+    /// Only with this KV memory; may be given more than once.
+    #[arg(long = "memory", value_name = "NAME", value_enum)]
     memories: Vec<Memory>,
     /// Worker threads of Envoy.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -39,16 +38,6 @@ pub(crate) struct Arguments {
     /// Folder for replay.json and replay.html [default: target/report].
     #[arg(long, value_name = "DIR")]
     report_dir: Option<PathBuf>,
-}
-
-fn target(name: &str) -> Result<Target, String> {
-    let names = || Target::ALL.map(Target::name).join(", ");
-    Target::named(name).ok_or_else(|| format!("there are {}", names()))
-}
-
-fn memory(name: &str) -> Result<Memory, String> {
-    let names = || Memory::ALL.map(Memory::name).join(", ");
-    Memory::named(name).ok_or_else(|| format!("there are {}", names()))
 }
 
 fn or_all<T: Copy>(given: Vec<T>, all: &[T]) -> Vec<T> {

@@ -36,7 +36,19 @@ impl Answer {
 /// # Errors
 /// When there is no answer at all.
 pub async fn get(address: SocketAddr, path: &str) -> Result<Answer, ProcessError> {
-    ask("GET", address, path, Bytes::new()).await
+    get_for(LIMIT, address, path).await
+}
+
+/// The same for what takes up to `limit`.
+///
+/// # Errors
+/// When there is no answer at all.
+pub async fn get_for(
+    limit: Duration,
+    address: SocketAddr,
+    path: &str,
+) -> Result<Answer, ProcessError> {
+    ask_for(limit, "GET", address, path, Bytes::new()).await
 }
 
 /// POST of a JSON body; only a status below 300 is accepted.
@@ -70,7 +82,7 @@ pub async fn post_for(
 /// # Errors
 /// When there is no answer or one of another status.
 pub async fn delete(address: SocketAddr, path: &str) -> Result<Answer, ProcessError> {
-    let answer = ask("DELETE", address, path, Bytes::new()).await?;
+    let answer = ask_for(LIMIT, "DELETE", address, path, Bytes::new()).await?;
     accepted("DELETE", address, path, answer)
 }
 
@@ -87,15 +99,6 @@ fn accepted(
     let reason =
         format!("status {}: {}", answer.status, text.chars().take(300).collect::<String>());
     Err(ProcessError::Control { method, address, path: path.to_owned(), reason })
-}
-
-async fn ask(
-    method: &'static str,
-    address: SocketAddr,
-    path: &str,
-    body: Bytes,
-) -> Result<Answer, ProcessError> {
-    ask_for(LIMIT, method, address, path, body).await
 }
 
 async fn ask_for(

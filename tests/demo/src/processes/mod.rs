@@ -6,7 +6,9 @@
 mod agent;
 mod bootstrap;
 mod control;
+mod ending;
 mod envoy;
+mod histogram;
 mod ports;
 mod process;
 mod programs;
@@ -20,12 +22,16 @@ use std::time::Duration;
 
 pub use agent::{Agent, Known, precise_documents, write_configuration, write_endpoints};
 pub use bootstrap::{Bootstrap, render};
-pub use control::{Answer, delete, get, post, post_for};
+pub use control::{Answer, delete, get, get_for, post, post_for};
+pub use ending::until_signal;
 pub use envoy::Envoy;
+pub use histogram::Buckets;
 pub use ports::{Ports, free_ports};
-pub use process::{Process, Record, Session, wait_until};
+pub use process::{Process, Record, Session, resident_mb, wait_until};
 pub use programs::{Programs, kv_index_bench, workspace_root};
-pub use serving::{ROUND_ROBIN, WARMROUTE, first_answer};
+pub use serving::{
+    DEBUG_PATH, ROUND_ROBIN, WARMROUTE, agreed, first_answer, first_answer_of, precise,
+};
 pub use simulator::{Simulator, SimulatorOptions};
 pub use stack::{Stack, StackOptions};
 

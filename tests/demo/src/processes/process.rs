@@ -221,6 +221,14 @@ fn started(pid: u32) -> Option<u64> {
     fields.get(19)?.parse().ok()
 }
 
+/// Resident memory of a process, in MB.
+#[must_use]
+pub fn resident_mb(pid: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().trim_end_matches(" kB").trim().parse::<f64>().ok()? / 1024.0)
+}
+
 /// Waits until `condition` gives a value.
 ///
 /// # Errors

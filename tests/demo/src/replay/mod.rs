@@ -11,6 +11,7 @@ mod table;
 mod target;
 mod trace;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::processes::ProcessError;
@@ -46,7 +47,7 @@ pub enum ReplayError {
 }
 
 /// The engines' KV memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Memory {
     /// Twice what each would need if prompts were spread evenly and none shared anything.
@@ -66,12 +67,6 @@ impl Memory {
             Self::Ample => "ample",
             Self::Quarter => "quarter",
         }
-    }
-
-    /// The one of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|memory| memory.name() == name)
     }
 
     /// KV blocks of each of so many engines.
@@ -96,7 +91,7 @@ mod tests {
         assert_eq!(Memory::Ample.blocks(&slice, 8), 2_000);
         assert_eq!(Memory::Quarter.blocks(&slice, 8), 125);
         for memory in Memory::ALL {
-            assert_eq!(Memory::named(memory.name()), Some(memory));
+            assert_eq!(Memory::from_str(memory.name(), false), Ok(memory));
         }
     }
 }

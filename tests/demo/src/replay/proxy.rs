@@ -2,25 +2,19 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{ReplayError, Target};
 use crate::processes::{
-    Agent, Envoy, Ports, Programs, Session, Simulator, first_answer, get, precise_documents,
-    wait_until, write_configuration,
+    Agent, DEBUG_PATH, Envoy, Ports, Programs, Session, Simulator, agreed, first_answer, precise,
+    precise_documents, write_configuration,
 };
 
 /// Path of chats.
 pub(super) const CHATS: &str = "/v1/chat/completions";
 
-const DEBUG_PATH: &str = "/warmroute/debug";
-
 const POOL: &str = "default";
-
-/// Answers in a row that have to say the same: each connection lands on any worker.
-const AGREED: usize = 24;
 
 /// Envoy, and the agent if there is one; ended in this order.
 pub(super) struct Proxy {
@@ -51,16 +45,25 @@ impl Proxy {
             let envoy = Envoy::run(programs, &path, ports, workers, &[], dir, session).await?;
             Self { envoy, _agent: None }
         } else {
-            let precise = target == Target::WarmroutePrecise;
+            let follows = target == Target::WarmroutePrecise;
             let documents =
-                if precise { precise_documents(model, folder, &[]) } else { String::new() };
+                if follows { precise_documents(model, folder, &[]) } else { String::new() };
             write_configuration(dir, &engines.replicas, &documents)?;
             let address = SocketAddr::from(([127, 0, 0, 1], ports.agent));
             let session = Session::Shared;
             let agent = Agent::start(programs, address, dir, POOL, &[], session).await?;
             let extra = format!(r#", "debug_path": "{DEBUG_PATH}""#);
             let envoy = Envoy::start(programs, ports, workers, POOL, &extra, dir, session).await?;
-            all_know(envoy.listen, engines.replicas.len(), precise, dir).await?;
+            let all = engines.replicas.len();
+            let known = |state: &Value| {
+                if follows {
+                    precise(state)
+                } else {
+                    state["endpoints"].as_array().map_or(0, Vec::len)
+                }
+            };
+            let what = "all engines known to every worker";
+            agreed(envoy.listen, what, dir, |state| known(state) == all).await?;
             Self { envoy, _agent: Some(agent) }
         };
         first_answer(proxy.listen(), CHATS, model, dir).await?;
@@ -71,25 +74,6 @@ impl Proxy {
     pub(super) fn listen(&self) -> SocketAddr {
         self.envoy.listen
     }
-}
-
-/// Waits until every worker knows so many engines and, if `precise`, follows their events.
-async fn all_know(
-    listen: SocketAddr,
-    engines: usize,
-    precise: bool,
-    dir: &Path,
-) -> Result<(), ReplayError> {
-    let all = async || {
-        for _ in 0..AGREED {
-            let state = get(listen, DEBUG_PATH).await.ok()?.json();
-            let endpoints = state["endpoints"].as_array()?;
-            let known = endpoints.iter().filter(|one| !precise || one["precise"] == true).count();
-            (known == engines).then_some(())?;
-        }
-        Some(())
-    };
-    Ok(wait_until("all engines known to every worker", Duration::from_secs(60), dir, all).await?)
 }
 
 /// The bootstrap of an Envoy without the filter.

@@ -1,10 +1,11 @@
 //! Who picks the engine.
 
+use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// One way to pick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
     /// Envoy's round robin.
@@ -39,12 +40,6 @@ impl Target {
             Self::Warmroute => "warmroute",
             Self::WarmroutePrecise => "warmroute-precise",
         }
-    }
-
-    /// The one of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|target| target.name() == name)
     }
 
     /// Whether it is the filter.
@@ -82,8 +77,7 @@ mod tests {
     fn names_are_those_of_the_report_and_lead_back() {
         for target in Target::ALL {
             assert_eq!(serde_json::to_value(target).unwrap(), target.name());
-            assert_eq!(Target::named(target.name()), Some(target));
+            assert_eq!(Target::from_str(target.name(), false), Ok(target));
         }
-        assert_eq!(Target::named("else"), None);
     }
 }

@@ -35,14 +35,20 @@ impl Quantiles {
     }
 }
 
+/// The value [`at_rank`], rounded for people: no bar is to be judged by it.
+#[must_use]
+pub fn percentile(sorted: &[f64], percent: f64) -> Option<f64> {
+    at_rank(sorted, percent).map(round)
+}
+
 /// The value at rank `percent / 100 * (n - 1)`, rounded to a whole rank, of sorted values.
 ///
 /// The same definition as in the article's script, so that its figures compare with ours.
 #[must_use]
-pub fn percentile(sorted: &[f64], percent: f64) -> Option<f64> {
+pub fn at_rank(sorted: &[f64], percent: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let rank = (percent / 100.0 * last as f64).round() as usize;
-    sorted.get(rank.min(last)).copied().map(round)
+    sorted.get(rank.min(last)).copied()
 }
 
 fn round(milliseconds: f64) -> f64 {

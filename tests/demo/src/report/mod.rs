@@ -9,9 +9,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub use figures::{CaseReport, Quantiles, Side, percentile};
-pub(crate) use page::escape;
-pub use page::{STYLE, page};
+pub use figures::{CaseReport, Quantiles, Side, at_rank, percentile};
+pub use page::{STYLE, escape, page};
 pub use table::{ratio, table};
 
 /// All cases of a run: `demo.json`.

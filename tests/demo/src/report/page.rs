@@ -108,7 +108,9 @@ fn row(name: &str, side: &Side, of_ideal: f64) -> String {
     )
 }
 
-pub(crate) fn escape(text: &str) -> String {
+/// Text as HTML has it, also within quotes.
+#[must_use]
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

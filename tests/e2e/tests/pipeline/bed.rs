@@ -64,14 +64,7 @@ impl Bed {
 
     /// Configures anew, and waits until the filter decides by it.
     pub(crate) async fn configure(&mut self, yaml: &str) -> Result<()> {
-        let before = self.stack.filter_state().await?.policy.revision;
-        self.stack.write_documents(&format!("---\n{yaml}\n"))?;
-        let stack = &self.stack;
-        let changed = async || {
-            let now = stack.filter_state().await.ok()?.policy.revision;
-            (now != before).then_some(())
-        };
-        stack.until("another configuration in the filter", changed).await
+        configure(&mut self.stack, yaml).await
     }
 
     /// The engine shows this from now on; returns once the filter knows.
@@ -106,6 +99,16 @@ impl Bed {
         let at = self.engines.iter().position(|e| e.address.to_string() == address);
         at.with_context(|| format!("answered by {address}"))
     }
+}
+
+/// Configures anew, and waits until the filter decides by it.
+pub(crate) async fn configure(stack: &mut Stack, yaml: &str) -> Result<()> {
+    let before = stack.filter_state().await?.policy.revision;
+    stack.write_documents(&format!("---\n{yaml}\n"))?;
+    let seen = &*stack;
+    let changed =
+        async || (seen.filter_state().await.ok()?.policy.revision != before).then_some(());
+    stack.until("another configuration in the filter", changed).await
 }
 
 /// An `EndpointPickerConfig` with these plugins (YAML list items) and one profile that refers to `used`, in order.

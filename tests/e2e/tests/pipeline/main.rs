@@ -3,6 +3,7 @@
 
 mod bed;
 mod control;
+mod documented;
 mod engines;
 mod filters;
 mod former_names;

@@ -1,31 +1,20 @@
 //! Producers: what is known of endpoints and requests, and what is made of their parameters.
 
-use crate::bed::{Bed, long, picker_config, short};
-use anyhow::{Context as _, Result, ensure};
+use crate::bed::{Bed, configure, long, picker_config, short};
+use anyhow::{Context as _, Result};
+use e2e::agent_files::{MODEL_FOLDER, write_model};
 use e2e::client::{self, Request};
 use e2e::prompts::{chat, fresh_text};
 use e2e::{MODEL, Setup, Stack};
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::task::JoinSet;
-use warmroute_demo::processes::{Programs, workspace_root};
 
 /// Of exactly so many bytes.
 fn text_of(bytes: usize) -> String {
     let mut text = fresh_text(bytes);
     text.truncate(bytes);
     text
-}
-
-/// Configures anew, and waits until the filter decides by it.
-async fn configure(stack: &mut Stack, yaml: &str) -> Result<()> {
-    let before = stack.filter_state().await?.policy.revision;
-    stack.write_documents(&format!("---\n{yaml}\n"))?;
-    let seen = &*stack;
-    let changed =
-        async || (seen.filter_state().await.ok()?.policy.revision != before).then_some(());
-    stack.until("another configuration in the filter", changed).await
 }
 
 /// Tokens of the same prompt that are believed to be held when it comes for the second time.
@@ -186,15 +175,6 @@ async fn a_token_producer_loads_and_changes_no_pick() -> Result<()> {
     Ok(())
 }
 
-/// Writes the simulated model's tokenizer and template.
-fn write_model(stack: &Stack) -> Result<String> {
-    let folder = stack.dir().join("model");
-    let programs = Programs::find(&workspace_root()?)?;
-    let output = Command::new(&programs.engine_sim).arg("model-folder").arg(&folder).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(format!("kind: Model\nname: {MODEL}\nfolder: model\n"))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_precise_producer_follows_the_engines_events() -> Result<()> {
     let events = "
@@ -217,7 +197,8 @@ async fn a_precise_producer_follows_the_engines_events() -> Result<()> {
     let without = picker_config("- type: prefix-cache-scorer", &["prefix-cache-scorer"]);
     let setup = Setup::new(2, 1).simulator(&["--kv-events"]).document(&without);
     let mut stack = Stack::start(setup).await?;
-    let model = write_model(&stack)?;
+    write_model(stack.dir())?;
+    let model = format!("kind: Model\nname: {MODEL}\nfolder: {MODEL_FOLDER}\n");
     assert!(stack.filter_state().await?.endpoints.iter().all(|endpoint| !endpoint.precise));
     for (name, config) in [("producer", producer), ("scorer", scorer)] {
         configure(&mut stack, &format!("{model}---\n{config}")).await?;

@@ -131,3 +131,32 @@ async fn requests_without_a_prompt_are_stripped_as_well() -> Result<()> {
     }
     Ok(())
 }
+
+/// The filter is off there: Envoy itself takes off what steers routing and sidecars.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_route_around_the_filter_takes_off_what_steers() -> Result<()> {
+    let steering = [
+        DESTINATION,
+        "x-gateway-destination-endpoint-subset",
+        "x-prefiller-host-port",
+        "x-prefiller-url",
+        "x-encoder-hosts-ports",
+        "x-data-parallel-host-port",
+        "x-kv-cache-source-host-port",
+    ];
+    let stack = Stack::start(Setup::new(1, 1)).await?;
+    let mut client = RawClient::connect(stack.listen()).await?;
+    let (id, spellings) = SPELLINGS[0];
+    let body = chat("Hi", 2).to_string();
+    let text = request(&format!("POST /rr{CHAT}"), id, spellings, "192.0.2.1:80", &body);
+    client.send(text.as_bytes()).await?;
+    assert_eq!(client.head().await?.status, 200);
+    client.rest().await?;
+    let engines = stack.engines().await?;
+    let (_, request) = arrival(&engines, id).context("the request arrived nowhere")?;
+    for name in steering {
+        assert_eq!(request.header(name), Vec::<&str>::new(), "{name}");
+    }
+    assert_eq!(request.header("x-session-id"), ["mine"]);
+    Ok(())
+}

@@ -1,12 +1,13 @@
 //! Whose request it is.
 
 use crate::bed::{KEY_A, KEY_B, short, tenants, usage};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use e2e::client::{self, Request};
 use e2e::prompts::chat;
 use e2e::state::arrival;
 use e2e::{Setup, Stack};
 use serde_json::json;
+use warmroute_demo::processes::get;
 
 const UNKNOWN_KEY: &str = "sk-nobody-knows-this";
 
@@ -78,15 +79,25 @@ async fn a_key_says_whose_request_it_is_and_goes_no_further() -> Result<()> {
         assert_eq!(total["output"], json!(answer_tokens), "{tenant}: {total}");
     }
 
-    // No key in any log.
+    // No key in any log, metric or page.
+    stack.access("of-b").await?;
+    let agent = stack.agent.as_ref().context("no agent")?.address;
+    let mut texts = vec![("Envoy's metrics".to_owned(), stack.envoy.prometheus().await?.into())];
+    for path in ["/metrics", "/"] {
+        let page = get(agent, path).await?;
+        assert_eq!(page.status, 200, "{path}");
+        texts.push((format!("the agent's {path}"), page.body.to_vec()));
+    }
     for entry in std::fs::read_dir(stack.dir())? {
         let path = entry?.path();
         if path.is_file() {
-            let bytes = std::fs::read(&path)?;
-            let text = String::from_utf8_lossy(&bytes);
-            for key in [KEY_A, KEY_B, UNKNOWN_KEY] {
-                assert!(!text.contains(key), "{} has a key", path.display());
-            }
+            texts.push((path.display().to_string(), std::fs::read(&path)?));
+        }
+    }
+    for (place, bytes) in texts {
+        let text = String::from_utf8_lossy(&bytes);
+        for key in [KEY_A, KEY_B, UNKNOWN_KEY] {
+            assert!(!text.contains(key), "{place} has a key");
         }
     }
     Ok(())

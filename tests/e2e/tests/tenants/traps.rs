@@ -45,8 +45,7 @@ async fn who_waits_in_a_vm_that_panics_is_told_at_once() -> Result<()> {
         (0..WAITING).map(|n| send(Request::chat(&chat(&format!("waits {n}"), 4)))).collect();
     let mut worker = WorkerConnection::open(stack.listen()).await?;
     worker.until(e2e::stack::PATIENCE, "all wait", |state| state.parked_here == WAITING).await?;
-    let fault = Request::chat(&chat("fault", 1)).header("x-warmroute-fault", "panic");
-    let _ = client::send(stack.listen(), &fault).await;
+    stack.trap("panic", Request::chat(&chat("fault", 1))).await?;
     for answer in waiting {
         let answer = tokio::time::timeout(RECOVERY, answer).await.context("it hangs")???;
         assert_eq!(answer.status, 503, "{}", answer.text());
@@ -88,27 +87,11 @@ async fn traps_and_pushes_under_saturation_pass_no_limit_and_hold_nobody() -> Re
     };
     progress("at first", e2e::stack::PATIENCE).await?;
     for fault in ["panic", "panic-applier", "panic", "panic-applier"] {
-        let log = || std::fs::read_to_string(stack.envoy.process.log()).unwrap_or_default();
-        let message = "fault injection: panic";
-        let before = log().matches(message).count();
-        // A trap ends its own request, too.
-        let _ = client::send(
-            stack.listen(),
-            &Request::chat(&chat("fault", 1)).header("x-warmroute-fault", fault),
-        )
-        .await;
-        let trapped = async || (log().matches(message).count() > before).then_some(());
-        stack.until(&format!("a trap by {fault}"), trapped).await?;
+        stack.trap(fault, Request::chat(&chat("fault", 1))).await?;
         progress(&format!("after {fault}"), RECOVERY).await?;
     }
     // New root contexts, in the same VMs.
-    let taken = stack.stat("listener_manager.lds.update_success").await?;
-    stack.push_listener(|listener| listener.replace(BEFORE, AFTER))?;
-    let pushed = async || {
-        let now = stack.stat("listener_manager.lds.update_success").await.ok()?;
-        (now > taken).then_some(())
-    };
-    stack.until("a pushed listener", pushed).await?;
+    stack.push_listener_taken(|listener| listener.replace(BEFORE, AFTER)).await?;
     progress("after a push", RECOVERY).await?;
     assert_eq!(engine.most(), u64::from(PLACES));
     clients.shutdown().await;

@@ -161,6 +161,7 @@ async fn no_record_is_lost_or_doubled_while_the_agent_is_away() -> Result<()> {
     send(&stack).await?;
     let total = usage(&stack, "a", |total| total["requests"].as_u64() >= Some(60)).await?;
     assert_eq!((&total["requests"], &total["output"]), (&json!(60), &json!(180)), "{total}");
+    assert!(stack.stat("wasmcustom.warmroute.records.batches_failed").await? > 0);
     let engines = stack.engines().await?;
     let prompts: u64 =
         engines.iter().flat_map(|engine| &engine.requests).map(|r| r.prompt_tokens).sum();

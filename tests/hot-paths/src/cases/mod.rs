@@ -38,8 +38,8 @@ impl Case {
             "score/10" => schedule::score(10),
             "score/256" => schedule::score(256),
             "sse/200" => response::sse(200),
-            "exchange/0.5k" => exchange::whole(500, 200),
-            "exchange/220k" => exchange::whole(220 << 10, 200),
+            "exchange/0.5k" => exchange::whole(500, 1),
+            "exchange/220k" => exchange::whole(220 << 10, 1),
             _ => return None,
         };
         Some(Self(work))

@@ -1,8 +1,6 @@
 //! What is in flight in a pool: dispatched and not released. Exact, and the dispatcher's own.
 
-use crate::flow_control::policy::saturation::{
-    self, BLIND, EndpointLoad, InFlight, Role, fuller_part,
-};
+use crate::flow_control::policy::saturation::{self, EndpointLoad, InFlight, Role, fuller_part};
 use crate::flow_control::protocol::TicketId;
 use std::collections::{BTreeMap, BTreeSet};
 use warmroute_shared_state::endpoint::EndpointId;
@@ -124,11 +122,10 @@ impl PoolInFlight {
             Detector::Utilization(detector) => {
                 let metrics: Vec<_> =
                     part.iter().map(|e| e.utilization(detector, now_ms)).collect();
-                if metrics.iter().all(Option::is_none) {
-                    return self.concurrency(&BLIND, part, leased);
-                }
                 let unseen = self.unseen(part, leased);
-                saturation::utilization(detector, metrics.into_iter().zip(unseen))
+                saturation::by_metrics(detector, &metrics, unseen.into_iter(), |blind| {
+                    self.concurrency(blind, part, leased)
+                })
             }
         }
     }

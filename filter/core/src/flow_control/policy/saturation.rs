@@ -176,7 +176,7 @@ pub fn utilization(
 
 /// While no endpoint has metrics that can be believed, a pool is as full as what is in flight says, at llm-d's default
 /// of so many requests for each endpoint: it must neither stand still nor be flooded.
-pub const BLIND: ConcurrencyDetector = ConcurrencyDetector {
+const BLIND: ConcurrencyDetector = ConcurrencyDetector {
     mode: ConcurrencyMode::Requests,
     max_concurrency: 100,
     max_token_concurrency: u64::MAX,
@@ -199,6 +199,19 @@ pub fn fuller_part<T>(
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => saturation(&endpoints.iter().collect::<Vec<_>>()),
     }
+}
+
+/// How full a part of the pool is by its metrics; if nobody tells any, by what is in flight: `blind`.
+pub fn by_metrics(
+    detector: &UtilizationDetector,
+    metrics: &[Option<Utilization>],
+    unseen: impl ExactSizeIterator<Item = f64>,
+    blind: impl FnOnce(&ConcurrencyDetector) -> f64,
+) -> f64 {
+    if metrics.iter().all(Option::is_none) {
+        return blind(&BLIND);
+    }
+    utilization(detector, metrics.iter().copied().zip(unseen))
 }
 
 /// Without flow control, a full pool refuses requests of a priority below 0 (429) and no others.

@@ -2,12 +2,11 @@
 //! `probabilistic-admitter` the more of it the fuller the pool is (llm-d-router, `requestcontrol/admission.go`,
 //! `requestcontrol/admitter/probabilisticadmitter`).
 
-use super::saturation::{
-    BLIND, EndpointLoad, InFlight, concurrency, fuller_part, sheds, utilization,
-};
+use super::saturation::{EndpointLoad, InFlight, by_metrics, concurrency, fuller_part, sheds};
 use warmroute_shared_state::policy::plugin::{
     ConcurrencyDetector, Detector, ProbabilisticAdmitter, UtilizationDetector,
 };
+use warmroute_shared_state::policy::scheduler::Named;
 
 /// An endpoint with all that a detector asks of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,7 +25,7 @@ pub struct Shedding<'a> {
     /// Of a pool without flow control.
     pub detector: Option<&'a Detector>,
     /// In any case.
-    pub admitters: &'a [ProbabilisticAdmitter],
+    pub admitters: &'a [Named<ProbabilisticAdmitter>],
     /// Those that may serve the request.
     pub endpoints: &'a [EndpointUse],
     /// By the clock of the scrapes.
@@ -42,7 +41,7 @@ impl Shedding<'_> {
             return false;
         }
         self.detector.is_some_and(|detector| sheds(priority, self.saturation(detector)))
-            || self.admitters.iter().any(|admitter| chance() < self.denial(admitter))
+            || self.admitters.iter().any(|admitter| chance() < self.denial(&admitter.plugin))
     }
 
     fn saturation(&self, detector: &Detector) -> f64 {
@@ -69,11 +68,8 @@ impl Shedding<'_> {
     fn utilization(&self, detector: &UtilizationDetector, part: &[&EndpointUse]) -> f64 {
         let metrics: Vec<_> =
             part.iter().map(|e| e.load.utilization(detector, self.now_ms)).collect();
-        if metrics.iter().all(Option::is_none) {
-            return in_flight(&BLIND, part);
-        }
         let unseen = part.iter().map(|endpoint| endpoint.unseen);
-        utilization(detector, metrics.into_iter().zip(unseen))
+        by_metrics(detector, &metrics, unseen, |blind| in_flight(blind, part))
     }
 }
 
@@ -145,7 +141,7 @@ mod tests {
                 // What never told anything is as full as what is in flight says.
                 (&[endpoint(Role::Decode, 9.0, None)], 0.0, false),
             ] {
-                let admitters = [admitter];
+                let admitters = [Named { name: String::new(), plugin: admitter }];
                 let shedding = Shedding { admitters: &admitters, ..shed(endpoints) };
                 assert_eq!(shedding.refuses(-1, || chance), denied, "{endpoints:?} {chance}");
                 assert!(!shedding.refuses(0, || chance));

@@ -2,20 +2,24 @@
 
 use super::{Event, Parked, RETRY_AFTER_MS, Ticket, Worker};
 use crate::flow_control::protocol::{DropReason, PoolKey, Refused};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+/// Between two looks at all that waits: there may be thousands, and ticks every few milliseconds.
+const EXPIRE_MS: u64 = 50;
 
 impl Worker {
     /// While a pool is empty another time counts, from then on.
     pub(super) fn expire(&mut self, is_empty: impl Fn(PoolKey) -> bool, now_ms: u64) -> Vec<Event> {
-        let mut empty_since = BTreeMap::new();
-        for parked in self.parked.values() {
-            let pool = parked.request.pool;
-            if !empty_since.contains_key(&pool) && pool != PoolKey::NONE && is_empty(pool) {
-                let since = self.empty_since_ms.get(&pool).copied().unwrap_or(now_ms);
-                empty_since.insert(pool, since.min(now_ms));
-            }
+        if now_ms.abs_diff(self.expired_ms) < EXPIRE_MS {
+            return Vec::new();
         }
-        self.empty_since_ms = empty_since;
+        self.expired_ms = now_ms;
+        let pools: BTreeSet<PoolKey> =
+            self.parked.values().map(|parked| parked.request.pool).collect();
+        let empty = pools.into_iter().filter(|pool| *pool != PoolKey::NONE && is_empty(*pool));
+        let since =
+            |pool| self.empty_since_ms.get(&pool).map_or(now_ms, |since| now_ms.min(*since));
+        self.empty_since_ms = empty.map(|pool| (pool, since(pool))).collect();
         let why = |parked: &Parked| {
             let came = parked.request.since_ms;
             let waited = |since: u64, ttl: u64| ttl > 0 && now_ms.saturating_sub(since) >= ttl;

@@ -105,6 +105,8 @@ pub struct Worker {
     budgets: Budgets,
     /// Since when pools have no endpoint.
     empty_since_ms: BTreeMap<PoolKey, u64>,
+    /// When it was last looked who has waited for too long.
+    expired_ms: u64,
     beat_ms: Option<u64>,
     outbox: Vec<FromWorker>,
 }
@@ -124,6 +126,7 @@ impl Worker {
             leases: BTreeMap::new(),
             budgets: Budgets::default(),
             empty_since_ms: BTreeMap::new(),
+            expired_ms: 0,
             beat_ms: None,
             outbox: Vec::new(),
         }

@@ -59,7 +59,6 @@ pub(super) struct Applier {
     counts: ExpectationCounts,
     snapshot: Option<PendingSnapshot>,
     settings: Settings,
-    active_rows: Vec<usize>,
     /// Slots of the rows that are fresh, by the incarnations that write them.
     live: Vec<(usize, u64)>,
     scanned_ms: u64,
@@ -91,7 +90,6 @@ impl Applier {
             counts: ExpectationCounts::default(),
             snapshot: None,
             settings,
-            active_rows: Vec::new(),
             live: Vec::new(),
             scanned_ms: 0,
             totals: Totals::default(),
@@ -166,17 +164,18 @@ impl Applier {
     pub(super) fn add_up_rows(&mut self, store: &dyn SharedStore, keys: &Keys, now_ms: u64) {
         let full =
             now_ms.saturating_sub(self.scanned_ms) >= FULL_ROW_SCAN_MS || now_ms < self.scanned_ms;
-        let slots =
-            if full { (0..ROW_SLOTS).collect() } else { core::mem::take(&mut self.active_rows) };
+        let live = core::mem::take(&mut self.live);
+        let slots: Vec<usize> = if full {
+            (0..ROW_SLOTS).collect()
+        } else {
+            live.into_iter().map(|(slot, _)| slot).collect()
+        };
         let mut rows = Vec::new();
-        self.active_rows.clear();
-        self.live.clear();
         for slot in slots {
             let (bytes, _) = store.get(keys.row(slot)).unwrap_or_default();
             if let Ok(row) = Row::decode(&bytes)
                 && row.is_fresh(now_ms)
             {
-                self.active_rows.push(slot);
                 self.live.push((slot, row.incarnation));
                 rows.push(row);
             }
