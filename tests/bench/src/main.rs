@@ -1,6 +1,7 @@
 //! `warmroute-bench`: measure, or be the engines that are measured with.
 #![forbid(unsafe_code)]
 
+mod compare;
 mod run;
 
 use std::process::ExitCode;
@@ -23,6 +24,8 @@ enum Command {
     /// $VLLM_ROUTER is vLLM's router. $PEER_EPP, if set, is a shell command that starts an endpoint picker; it finds
     /// EPP_GRPC_PORT, EPP_HEALTH_PORT, EPP_METRICS_PORT and EPP_ENDPOINTS (llm-d's file-discovery form) in its environment.
     Run(run::Arguments),
+    /// Compare Envoy with and without the filter in one case, for a while; tells the pids, for a profiler.
+    Compare(compare::Arguments),
     /// Serve as engines that answer at once, until ended.
     Stub(stub::Options),
 }
@@ -33,6 +36,7 @@ async fn main() -> ExitCode {
     let work = async {
         match Cli::parse().command {
             Command::Run(arguments) => run::run(&arguments).await,
+            Command::Compare(arguments) => compare::run(&arguments).await,
             Command::Stub(options) => stub::serve(options).await.map(|()| true),
         }
     };

@@ -1,0 +1,117 @@
+//! `compare`: a few ways in one case, over and over: for whoever changes the filter, or profiles it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use warmroute_bench::cpu::Cores;
+use warmroute_bench::figures::{Figures, Turn};
+use warmroute_bench::plan::{ENDPOINTS, ENTRIES};
+use warmroute_bench::rounds::{Rounds, Way};
+use warmroute_bench::stub::Options;
+use warmroute_bench::targets::{Bench, Mode, Pool, Running, StubEngines, Target, Warmroute, plain};
+use warmroute_bench::workload::{Case, Length};
+use warmroute_demo::processes::{Programs, workspace_root};
+
+/// Envoy without the filter, and Envoy with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum With {
+    Approximate,
+    Precise,
+    Full,
+}
+
+/// What is compared with plain Envoy.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Ways through the filter
+    #[arg(long = "with", value_enum, default_value = "approximate")]
+    with: Vec<With>,
+    /// The case, by its name in bench.json
+    #[arg(long, default_value = "chat-0.5k", value_parser = case)]
+    case: Case,
+    /// Connections
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Rounds
+    #[arg(long, default_value_t = 8)]
+    rounds: usize,
+    /// Milliseconds of each way's turn in a round
+    #[arg(long, default_value_t = 700)]
+    slice: u64,
+}
+
+fn case(name: &str) -> Result<Case, String> {
+    let all = [Case::Small, Case::Large, Case::Stream, Case::LargeStream];
+    let names = all.map(Case::name).join(", ");
+    all.into_iter().find(|case| case.name() == name).ok_or(format!("one of {names}"))
+}
+
+/// Compares, and prints.
+pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
+    let root = workspace_root()?;
+    let (programs, cores) = (Programs::find(&root)?, Cores::find());
+    let dir = root.join("target/run/compare");
+    let bench = Bench { programs: &programs, dir: &dir, cores: &cores };
+    std::fs::create_dir_all(&dir)?;
+    let model = dir.join("model");
+    engine_sim::model_folder::write(&model)?;
+    cores.start_others();
+    let options = Options { endpoints: ENDPOINTS, metrics_bytes: 0, events: true };
+    let engines = StubEngines::start(&bench, "engines", options).await?;
+    let mut all = vec![plain(&bench, &engines).await?];
+    for with in &arguments.with {
+        all.push(filter(&bench, *with, &engines, &model).await?);
+    }
+    for running in &all {
+        eprintln!("{}: pid {:?}", running.target.name(), running.proxy_pids());
+    }
+    let way = |running| Way { running, engines: &engines, index_entries: ENTRIES };
+    let mut figures = Figures::default();
+    let rounds = |rounds| Rounds {
+        label: "turns",
+        ways: all.iter().map(way).collect(),
+        cases: vec![(arguments.case, arguments.connections)],
+        rounds,
+        slice: Duration::from_millis(arguments.slice),
+        cold: false,
+    };
+    rounds(1).run(&mut Figures::default()).await;
+    rounds(arguments.rounds).run(&mut figures).await;
+    println!("{:<18} {:>8} {:>8} {:>8} {:>8}  (over envoy)", "", "p50 us", "TTFT p99", "rps", "CPU us");
+    let envoy = all.first().map(|envoy| way(envoy).key(arguments.case, arguments.connections));
+    for running in &all {
+        let key = way(running).key(arguments.case, arguments.connections);
+        let figures_of: [fn(&Turn) -> f64; 4] =
+            [|turn| turn.p50_us, |turn| turn.ttft_p99_us, |turn| turn.rps, |turn| turn.cpu_us];
+        let cells = figures_of.map(|of| {
+            let ratio = envoy.and_then(|envoy| figures.ratio(key, envoy, of)).unwrap_or_default();
+            let median = figures.median(key, of).unwrap_or_default();
+            format!("{median:>8.0} {:>5.2}", ratio.median)
+        });
+        println!("{:<18} {}", running.target.name(), cells.join(" "));
+    }
+    Ok(true)
+}
+
+async fn filter(
+    bench: &Bench<'_>,
+    with: With,
+    engines: &StubEngines,
+    model: &Path,
+) -> Result<Running> {
+    let (target, mode) = match with {
+        With::Approximate => (Target::Warmroute, Mode::Approximate),
+        With::Precise => (Target::Precise, Mode::Precise),
+        With::Full => (Target::Full, Mode::Full),
+    };
+    let pool = Pool { name: target.name(), engines, scrape_interval: None };
+    let warmroute = Warmroute::start(bench, mode, pool, model).await?;
+    engines.hold(Length::Small).await?;
+    engines.hold(Length::Large).await?;
+    if mode != Mode::Approximate {
+        warmroute.wait_for_blocks(ENTRIES as u64 * 9 / 10).await?;
+    }
+    Ok(warmroute.running())
+}
