@@ -10,11 +10,12 @@ const KEY: &str = "warmroute.fault";
 
 /// A request's headers.
 #[cfg(feature = "fault-injection")]
-pub(crate) fn on_request(pairs: &[(String, Vec<u8>)]) {
-    use crate::host::HostStore;
+pub(crate) fn on_request() {
+    use crate::host::{self, HostStore};
+    use proxy_wasm::types::MapType;
     use warmroute_core::vm::SharedStore;
 
-    let Some((_, fault)) = pairs.iter().find(|(name, _)| name == "x-warmroute-fault") else {
+    let Some(fault) = host::header(MapType::HttpRequestHeaders, "x-warmroute-fault") else {
         return;
     };
     match fault.as_slice() {
@@ -56,7 +57,7 @@ pub(crate) fn on_tick(slot: Option<usize>) {
 }
 
 #[cfg(not(feature = "fault-injection"))]
-pub(crate) fn on_request(_pairs: &[(String, Vec<u8>)]) {}
+pub(crate) fn on_request() {}
 
 #[cfg(not(feature = "fault-injection"))]
 pub(crate) fn on_message(_message: &Message<'_>) {}

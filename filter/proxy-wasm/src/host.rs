@@ -39,6 +39,11 @@ unsafe extern "C" {
         grpc_status: i32,
     ) -> u32;
     fn proxy_set_effective_context(context_id: u32) -> u32;
+    fn proxy_get_header_map_pairs(
+        map_type: u32,
+        value: *mut *mut u8,
+        value_size: *mut usize,
+    ) -> u32;
     fn proxy_get_header_map_value(
         map_type: u32,
         key: *const u8,
@@ -156,9 +161,13 @@ pub(crate) fn act_on(context_id: u32) -> bool {
     unsafe { proxy_set_effective_context(context_id) == OK }
 }
 
-/// All pairs of a header map.
-pub(crate) fn header_pairs(map: MapType) -> Vec<(String, Vec<u8>)> {
-    hostcalls::get_map_bytes(map).unwrap_or_default()
+/// A whole header map, in the form that [`Headers::from_wire`](warmroute_core::exchange::Headers::from_wire) reads: one
+/// call and one copy, whatever is looked up in it.
+pub(crate) fn header_map(map: MapType) -> Vec<u8> {
+    let (mut value, mut size) = (null_mut(), 0);
+    // SAFETY: the host writes the two results.
+    let status = unsafe { proxy_get_header_map_pairs(map as u32, &mut value, &mut size) };
+    if status == OK { take(value, size) } else { Vec::new() }
 }
 
 /// One header. Empty is not absent.

@@ -8,6 +8,7 @@
 )]
 #![cfg_attr(not(feature = "fault-injection"), deny(clippy::panic))]
 
+mod counts;
 mod edits;
 mod faults;
 mod host;

@@ -1,5 +1,6 @@
 //! Envoy stats. A fixed set: stats are never freed.
 
+use crate::counts;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
 use warmroute_core::ledger::OutboxCounts;
@@ -29,7 +30,7 @@ impl Stat {
 
     pub(crate) fn add(self, count: i64) {
         if let Some(id) = self.0 {
-            let _ = hostcalls::increment_metric(id, count);
+            counts::add(id, count);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Envoy's stats for the core's counts, and the names that the configuration knows.
 
+use crate::counts;
 use crate::runtime::Runtime;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
@@ -19,7 +20,7 @@ impl StatSink for EnvoyStats {
     }
 
     fn add(&mut self, id: u32, by: i64) {
-        let _ = hostcalls::increment_metric(id, by);
+        counts::add(id, by);
     }
 
     fn record(&mut self, id: u32, value: u64) {

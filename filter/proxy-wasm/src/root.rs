@@ -3,7 +3,7 @@
 use crate::host::{self, HostStore};
 use crate::runtime::{self, Poll, Runtime};
 use crate::stream::Stream;
-use crate::{faults, turns, warm_up};
+use crate::{counts, faults, turns, warm_up};
 use core::time::Duration;
 use log::{error, info, warn};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
@@ -193,6 +193,7 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
+        counts::tell();
         let Some(config) = self.config.clone() else { return };
         let now_ms = host::now_ms();
         let busy = runtime::with(|runtime| {

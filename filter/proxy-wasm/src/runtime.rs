@@ -169,10 +169,10 @@ impl Runtime {
         &mut self,
         config: &PluginConfig,
         context: u32,
+        now_ms: u64,
         event: impl FnOnce(&mut Env<'_>) -> T,
     ) -> T {
         let random = &mut self.random;
-        let now_ms = host::now_ms();
         self.worked_ms = now_ms;
         let result = event(&mut Env {
             vm: &mut self.vm,

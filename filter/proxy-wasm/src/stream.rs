@@ -42,8 +42,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Measures a part of the decision, and tells how long all parts took once it is made: not while the request waits.
-    pub(crate) fn decide<T>(&self, part: impl FnOnce() -> T) -> T {
-        let begun_ns = host::now_ns();
+    pub(crate) fn decide<T>(&self, begun_ns: u64, part: impl FnOnce() -> T) -> T {
         let done = part();
         let took_ns = host::now_ns().saturating_sub(begun_ns);
         self.decision_ns.set(self.decision_ns.get().saturating_add(took_ns));
@@ -61,6 +60,8 @@ pub(crate) struct Stream {
     shared: Rc<Shared>,
     late: Option<Box<LateReply>>,
     recorded: bool,
+    /// When the callback began that runs: one look at the clock is enough for all that it does.
+    now_ns: u64,
 }
 
 impl Stream {
@@ -73,13 +74,23 @@ impl Stream {
             decision_ns: Cell::default(),
             labels: Cell::default(),
         };
-        Self { id, config, shared: Rc::new(shared), late: None, recorded: false }
+        Self { id, config, shared: Rc::new(shared), late: None, recorded: false, now_ns: 0 }
+    }
+
+    /// A callback begins.
+    fn begin(&mut self) {
+        self.now_ns = host::now_ns();
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_ns / 1_000_000
     }
 
     fn event<T>(&mut self, event: impl FnOnce(&mut Exchange, &mut Env<'_>) -> T) -> Option<T> {
+        let now_ms = self.now_ms();
         let mut exchange = self.shared.exchange.try_borrow_mut().ok()?;
         runtime::with(|runtime| {
-            runtime.event(&self.config, self.id, |env| event(&mut exchange, env))
+            runtime.event(&self.config, self.id, now_ms, |env| event(&mut exchange, env))
         })
     }
 
@@ -148,7 +159,7 @@ impl Stream {
     }
 
     fn reply_with_state(&mut self) -> Action {
-        let now_ms = host::now_ms();
+        let now_ms = self.now_ms();
         let state = runtime::with(|runtime| {
             runtime.vm.refresh(&host::HostStore);
             runtime.measure_events();
@@ -162,7 +173,8 @@ impl Stream {
 
     fn request_end(&mut self) -> Action {
         let shared = Rc::clone(&self.shared);
-        let step = shared.decide(|| self.event(|exchange, env| exchange.on_request_end(env)));
+        let step =
+            shared.decide(self.now_ns, || self.event(|exchange, env| exchange.on_request_end(env)));
         self.carry_out(step, true)
     }
 
@@ -210,9 +222,10 @@ impl Context for Stream {}
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        let pairs = host::header_pairs(MapType::HttpRequestHeaders);
-        faults::on_request(&pairs);
-        let headers = Headers::new(pairs, self.config.trust_control_headers);
+        self.begin();
+        faults::on_request();
+        let map = host::header_map(MapType::HttpRequestHeaders);
+        let headers = Headers::from_wire(map, self.config.trust_control_headers);
         Self::strip_internal_headers(&headers);
         let head = RequestHead { headers, end_of_stream };
         if self.config.debug_path.as_ref().is_some_and(|path| path == head.path()) {
@@ -221,13 +234,14 @@ impl HttpContext for Stream {
         let step = self.event(|exchange, env| exchange.on_request_headers(env, head));
         let action = self.carry_out(step, end_of_stream);
         if self.awaits_body() || self.late.is_some() {
-            let now_ms = host::now_ms();
+            let now_ms = self.now_ms();
             runtime::with(|runtime| runtime.watchdog.watch(self.id, now_ms));
         }
         action
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        self.begin();
         if !self.still_reads(true) {
             self.drop_body(size, end_of_stream);
             let held = self.shared.replied.get() || self.shared.exchange.borrow().waits();
@@ -245,6 +259,7 @@ impl HttpContext for Stream {
     }
 
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
+        self.begin();
         if self.still_reads(true) {
             return self.request_end();
         }
@@ -260,21 +275,20 @@ impl HttpContext for Stream {
         if self.shared.replied.get() {
             return Action::Continue;
         }
+        self.begin();
         self.shared.response_began.set(true);
-        let header = |name| host::header(MapType::HttpResponseHeaders, name);
-        let number = |value: Vec<u8>| core::str::from_utf8(&value).ok()?.parse().ok();
-        let attempts = header(ATTEMPTS);
-        if attempts.is_some() {
+        let headers = Headers::from_wire(host::header_map(MapType::HttpResponseHeaders), false);
+        let number = |name| headers.get(name)?.parse::<u16>().ok();
+        if headers.get(ATTEMPTS).is_some() {
             host::remove_header(MapType::HttpResponseHeaders, ATTEMPTS);
         }
-        let (content_type, content_encoding) = (header("content-type"), header("content-encoding"));
-        let status = header(":status").and_then(number).unwrap_or(0);
+        let status = number(":status").unwrap_or(0);
         let head = ResponseHead {
             status,
             from_engine: status < 400 || code_details() == "via_upstream",
-            content_type: content_type.as_deref(),
-            content_encoding: content_encoding.as_deref(),
-            attempts: attempts.and_then(number).map_or(1, u32::from),
+            content_type: headers.bytes("content-type"),
+            content_encoding: headers.bytes("content-encoding"),
+            attempts: number(ATTEMPTS).map_or(1, u32::from),
             end_of_stream,
         };
         let edit =
@@ -292,6 +306,7 @@ impl HttpContext for Stream {
         if self.shared.replied.get() {
             return Action::Continue;
         }
+        self.begin();
         if self.shared.exchange.borrow().reads_response() {
             let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
             let instead =
@@ -310,12 +325,14 @@ impl HttpContext for Stream {
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
         if !self.shared.replied.get() {
+            self.begin();
             self.response_end();
         }
         Action::Continue
     }
 
     fn on_log(&mut self) {
+        self.begin();
         self.still_reads(false);
         let client_gone = !self.recorded && !self.shared.replied.get() && downstream_left();
         self.event(|exchange, env| exchange.on_done(env, client_gone));

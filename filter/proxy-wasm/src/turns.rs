@@ -62,7 +62,7 @@ fn deliver_one(event: Event, inside: Option<u32>) {
     let inside = inside == Some(context);
     match event {
         Event::Granted { ticket, waited_ms, .. } => {
-            let step = shared.decide(|| {
+            let step = shared.decide(host::now_ns(), || {
                 exchange_event(&shared, context, |exchange, env| {
                     exchange.on_grant(env, ticket, waited_ms)
                 })
@@ -98,7 +98,10 @@ fn exchange_event<T>(
     event: impl FnOnce(&mut Exchange, &mut Env<'_>) -> T,
 ) -> Option<T> {
     let mut exchange = shared.exchange.try_borrow_mut().ok()?;
-    runtime::with(|runtime| runtime.event(&shared.config, context, |env| event(&mut exchange, env)))
+    let now_ms = host::now_ms();
+    runtime::with(|runtime| {
+        runtime.event(&shared.config, context, now_ms, |env| event(&mut exchange, env))
+    })
 }
 
 fn carry_out(shared: &Shared, step: Option<Step>, inside: bool) {

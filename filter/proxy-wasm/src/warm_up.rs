@@ -42,8 +42,7 @@ pub(crate) fn run() {
             outbox: &mut outbox,
         };
         let headers = [(":method", "POST"), (":path", "/v1/chat/completions")];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
-        let headers = Headers::new(headers.into(), false);
+        let headers = Headers::new(headers, false);
         let head = RequestHead { headers, end_of_stream: false };
         if exchange.on_request_headers(&mut env, head) == Step::Pause {
             exchange.on_request_body(&mut env, &body);

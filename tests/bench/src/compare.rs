@@ -79,7 +79,10 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
     };
     rounds(1).run(&mut Figures::default()).await;
     rounds(arguments.rounds).run(&mut figures).await;
-    println!("{:<18} {:>8} {:>8} {:>8} {:>8}  (over envoy)", "", "p50 us", "TTFT p99", "rps", "CPU us");
+    println!(
+        "{:<18} {:>8} {:>8} {:>8} {:>8}  (over envoy)",
+        "", "p50 us", "TTFT p99", "rps", "CPU us"
+    );
     let envoy = all.first().map(|envoy| way(envoy).key(arguments.case, arguments.connections));
     for running in &all {
         let key = way(running).key(arguments.case, arguments.connections);

@@ -169,8 +169,7 @@ mod tests {
         scan.feed(body.as_bytes()).unwrap();
         let facts = scan.finish().unwrap();
         let pairs = [(":method", "POST"), (":path", "/v1/chat/completions"), (":authority", "h")];
-        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
-        let headers = Headers::new(pairs.into(), false);
+        let headers = Headers::new(pairs, false);
         let mut head = RequestHead { headers, end_of_stream: false };
         let mut random = || panic!("a conversation's side is no matter of chance");
         let opening = || facts.conversation_key();

@@ -71,8 +71,7 @@ mod tests {
     use super::*;
 
     fn head(pairs: &[(&str, &str)]) -> RequestHead {
-        let pairs = pairs.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
-        RequestHead { headers: Headers::new(pairs, false), end_of_stream: false }
+        RequestHead { headers: Headers::new(pairs.iter().copied(), false), end_of_stream: false }
     }
 
     crate::tests! {

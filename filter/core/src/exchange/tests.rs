@@ -171,8 +171,8 @@ impl Host {
 
 pub(super) fn head_with(path: &str, more: &[(&str, &str)]) -> RequestHead {
     let pairs = [(":method", "POST"), (":path", path), (":authority", "gateway")];
-    let pairs = pairs.iter().chain(more).map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec()));
-    RequestHead { headers: Headers::new(pairs.collect(), true), end_of_stream: false }
+    let pairs = pairs.iter().chain(more).copied();
+    RequestHead { headers: Headers::new(pairs, true), end_of_stream: false }
 }
 
 fn head(path: &str) -> RequestHead {

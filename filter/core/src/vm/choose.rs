@@ -115,7 +115,7 @@ impl VmState {
     ) -> Option<(crate::inflight::Flight, Place)> {
         let load = ask.scheduler.unwrap_or(&self.scheduler).inflight;
         let endpoint = self.follower.replica.roster.get(id)?;
-        let place = Place::of(endpoint, prompt, belief);
+        let place = Place::of(endpoint, prompt, belief, &self.told, now_ms);
         let (input, uncached) = (belief.prompt_tokens, belief.uncached_tokens());
         let tokens = tokens_in_flight(&load, input, uncached, ask.max_output_tokens);
         let to_the_end = primary && load.add_estimated_output_tokens;
@@ -159,9 +159,14 @@ impl VmState {
             headers: ask.headers,
         };
         let scheduler = ask.scheduler.unwrap_or(&self.scheduler);
+        // What others did in the last moments says nothing new of a prompt that somebody holds whole: nearly all that
+        // come again.
+        let whole = |(endpoint, belief): &(&EndpointState, Belief)| {
+            belief.blocks >= prompt.cacheable(endpoint).len()
+        };
+        let mut asks = !prompt.chain.is_empty() && !beliefs.iter().any(whole);
         for round in 1..=INTENT_TRIES {
-            let intents =
-                (!prompt.chain.is_empty()).then(|| IntentRing::read(store, &self.keys, now_ms));
+            let intents = asks.then(|| IntentRing::read(store, &self.keys, now_ms));
             let mut before = Vec::new();
             for intent in intents.iter().flat_map(IntentRing::iter) {
                 let shared = intent.shared_blocks(&prompt.chain);
@@ -196,6 +201,10 @@ impl VmState {
                 Some(intents) if new_there && !refused => {
                     let intent = Intent::new(endpoint.columns.held, now_ms, cacheable);
                     intents.add(store, &self.keys, intent)
+                }
+                None if new_there && !refused => {
+                    asks = true;
+                    false
                 }
                 _ => true,
             };

@@ -21,6 +21,7 @@ mod shares;
 mod state;
 mod store;
 mod tenant_status;
+mod told;
 
 #[cfg(test)]
 mod tests;
@@ -45,3 +46,4 @@ use intent::{Intent, IntentRing};
 use lease::Lease;
 use row_slot::RowSlot;
 use store::{Keys, ROW_SLOTS, create_keys};
+use told::Told;

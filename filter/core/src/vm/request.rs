@@ -1,7 +1,9 @@
 //! A request's way through the state: chosen, answered, moved, finished.
 
 use super::belief::belief_of;
-use super::{Belief, IntentRing, Message, Prompt, PromptSource, SharedStore, VmState, shares};
+use super::{
+    Belief, IntentRing, Message, Prompt, PromptSource, SharedStore, Told, VmState, shares,
+};
 use crate::inflight::Flight;
 use crate::replica::EndpointState;
 use crate::scheduling::{Decision, Disaggregation, PickReason, session_token};
@@ -54,16 +56,24 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn of(endpoint: &EndpointState, prompt: &Prompt, belief: &Belief) -> Self {
+    pub(super) fn of(
+        endpoint: &EndpointState,
+        prompt: &Prompt,
+        belief: &Belief,
+        told: &Told,
+        now_ms: u64,
+    ) -> Self {
         let columns = endpoint.columns;
-        let told = endpoint.tells(prompt.stream);
-        Self {
-            held: columns.held,
-            expected: told.then_some(columns.expected),
-            // What stands for events is told anew each time: the order of use decides what is dropped.
-            known: if told { belief.held } else { 0 },
-            cacheable: prompt.cacheable(endpoint).len(),
-        }
+        let cacheable = prompt.cacheable(endpoint);
+        let tells = endpoint.tells(prompt.stream);
+        // What stands for events is told at each use: the order of use decides what is dropped.
+        let known = if tells {
+            belief.held
+        } else {
+            told.blocks(columns.held, cacheable, now_ms).min(belief.held)
+        };
+        let expected = tells.then_some(columns.expected);
+        Self { held: columns.held, expected, known, cacheable: cacheable.len() }
     }
 
     /// What is to be remembered of the prompt's chain.
@@ -149,7 +159,11 @@ impl VmState {
             Some(_) => {
                 Message::Expected { column: place.held, stream: prompt.stream, chain: hashes }
             }
-            None => Message::Picked { column: place.held, chain: hashes },
+            None => {
+                let whole = prompt.chain.get(..place.cacheable).unwrap_or_default();
+                self.told.note(place.held, whole, now_ms);
+                Message::Picked { column: place.held, chain: hashes }
+            }
         };
         if self.applies(&message, now_ms) {
             return None;
@@ -223,7 +237,7 @@ impl VmState {
         }
         let id = server.record.id;
         let belief = belief_of(&self.follower.replica, server, &routed.prompt);
-        let place = Place::of(server, &routed.prompt, &belief);
+        let place = Place::of(server, &routed.prompt, &belief, &self.told, now_ms);
         let (from, to) = (routed.place.held, Some(place.held));
         self.redirect_intent(store, from, to, &routed.prompt.chain, now_ms);
         let mut messages: Vec<_> = self.unlearn(&routed, now_ms).into_iter().collect();
@@ -260,6 +274,7 @@ impl VmState {
             return None;
         }
         if expected.is_none() {
+            self.told.forget(held);
             for hash in new_there {
                 self.follower.replica.table.remove(held, *hash);
             }

@@ -2,7 +2,7 @@
 
 use super::{
     Applier, ExpectationCounts, Flow, Follower, Keys, Lease, Message, PageOutcome, RowSlot,
-    SharedStore, create_keys,
+    SharedStore, Told, create_keys,
 };
 use crate::inflight::{InFlight, Ledger, Totals};
 use crate::scheduling::PoolStates;
@@ -55,6 +55,7 @@ pub struct VmState {
     pub(super) scheduler: Scheduler,
     pub(super) scheduling: PoolStates,
     pub(super) flow: Flow,
+    pub(super) told: Told,
 }
 
 impl VmState {
@@ -77,6 +78,7 @@ impl VmState {
             scheduler: Scheduler::default(),
             scheduling: PoolStates::default(),
             flow: Flow::new(incarnation),
+            told: Told::default(),
         }
     }
 

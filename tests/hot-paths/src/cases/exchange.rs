@@ -125,8 +125,7 @@ fn head(length: usize) -> RequestHead {
         ("x-forwarded-proto", "http"),
         ("x-envoy-expected-rq-timeout-ms", "15000"),
     ];
-    let pairs = pairs.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec()));
-    RequestHead { headers: Headers::new(pairs.collect(), false), end_of_stream: false }
+    RequestHead { headers: Headers::new(pairs, false), end_of_stream: false }
 }
 
 /// A chat of so many bytes, picked for and answered in so many chunks. Its prefix is known from the time before.

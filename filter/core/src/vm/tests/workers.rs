@@ -224,6 +224,33 @@ crate::tests! {
         assert!(frame.len() < 100, "{} bytes for 3 blocks", frame.len());
     }
 
+    fn a_prompt_that_comes_again_at_once_is_told_once_a_second() {
+        let mut envoy = Envoy::new(2, 1);
+        let mut told = |after_ms: u64, chain: &[u64]| {
+            envoy.now += after_ms;
+            let (_, message) = envoy.choose(1, chain).unwrap();
+            let message = message?;
+            let Message::Picked { chain, .. } = Message::decode(&message).unwrap() else { return None };
+            let count = chain.len();
+            envoy.tell_applier(&[message]);
+            Some(count)
+        };
+        let longer = [chain(1, 500), chain(2, 3)].concat();
+        assert_eq!(told(0, &chain(1, 500)), Some(500));
+        assert_eq!(told(900, &chain(1, 500)), None);
+        assert_eq!(told(0, &longer), Some(3));
+        assert_eq!(told(100, &chain(1, 500)), Some(500), "used again, a second later");
+    }
+
+    fn what_a_retry_took_away_is_told_again_at_once() {
+        let mut envoy = Envoy::new(1, 1);
+        let (first, _) = envoy.choose(1, &chain(1, 50)).unwrap();
+        let mut first = first;
+        let (store, vm) = (&envoy.store, &mut envoy.vms[1]);
+        assert!(vm.refused(store, &mut first, envoy.now).is_some());
+        assert!(envoy.choose(1, &chain(1, 50)).unwrap().1.is_some());
+    }
+
     fn every_row_is_back_to_zero_when_all_requests_are_over() {
         let mut envoy = Envoy::new(4, 3);
         let mut running = vec![];
