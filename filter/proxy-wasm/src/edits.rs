@@ -31,9 +31,13 @@ fn splice_body(splices: &[Splice]) -> Option<usize> {
         return None;
     }
     let body = host::buffer(BufferType::HttpRequestBody, 0, usize::MAX >> 1);
-    let changed = spliced(&body, &mut splices.to_vec())?;
+    // What is behind the last change is not copied once more: a body can be megabytes.
+    let end = splices.iter().map(|splice| splice.span.range().end).max()?;
+    let (changed, rest) = body.split_at_checked(end)?;
+    let changed = spliced(changed, &mut splices.to_vec())?;
     host::set_buffer(BufferType::HttpRequestBody, body.len(), &changed);
-    Some(changed.len())
+    host::append_buffer(BufferType::HttpRequestBody, rest);
+    Some(changed.len().saturating_add(rest.len()))
 }
 
 pub(crate) fn change_response(edit: &ResponseEdit) {

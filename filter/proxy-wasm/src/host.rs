@@ -234,6 +234,16 @@ pub(crate) fn set_buffer(buffer: BufferType, size: usize, bytes: &[u8]) {
     unsafe { proxy_set_buffer_bytes(buffer as u32, 0, size, bytes.as_ptr(), bytes.len()) };
 }
 
+/// Adds bytes to the end of a buffer.
+pub(crate) fn append_buffer(buffer: BufferType, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        // SAFETY: the host only reads `bytes`. It adds them if they are to begin at the end or behind it.
+        unsafe {
+            proxy_set_buffer_bytes(buffer as u32, usize::MAX >> 1, 0, bytes.as_ptr(), bytes.len())
+        };
+    }
+}
+
 /// Takes the first `size` bytes out of a buffer, and leaves nothing in their place.
 pub(crate) fn clear_buffer(buffer: BufferType, size: usize) {
     // SAFETY: the host reads no byte of an empty value.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use warmroute_core::config::PluginConfig;
 use warmroute_core::exchange::{BodyBudget, Env};
 use warmroute_core::ledger::{Outbox, Token};
-use warmroute_core::request::Scratch;
+use warmroute_core::request::ScratchPool;
 use warmroute_core::telemetry::RequestStats;
 use warmroute_core::vm::{Message, OrderTo, Parcel, SharedStore, VmState, messages};
 use warmroute_shared_state::prefix::{ChainScope, chain_step};
@@ -63,7 +63,7 @@ pub(crate) struct Runtime {
     /// This worker's queue: the root context that consumes it, the row's slot, and the queue.
     worker_queue: Option<(u32, usize, u32)>,
     worker_queues: BTreeMap<usize, u32>,
-    scratches: Vec<Scratch>,
+    scratches: ScratchPool,
     bodies: BodyBudget,
     outbox: Vec<Vec<u8>>,
     parcel: Parcel,
@@ -131,7 +131,7 @@ impl Runtime {
             batch: None,
             worker_queue: None,
             worker_queues: BTreeMap::new(),
-            scratches: Vec::new(),
+            scratches: ScratchPool::default(),
             bodies: BodyBudget::default(),
             outbox: Vec::new(),
             parcel: Parcel::default(),

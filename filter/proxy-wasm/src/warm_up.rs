@@ -4,6 +4,7 @@
 use warmroute_core::config::PluginConfig;
 use warmroute_core::exchange::{BodyBudget, Env, Exchange, Headers, RequestHead, Step};
 use warmroute_core::ledger::Outbox;
+use warmroute_core::request::ScratchPool;
 use warmroute_core::vm::{MemoryStore, VmState};
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord};
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
@@ -23,7 +24,7 @@ pub(crate) fn run() {
         return;
     }
     let body = made_up_body();
-    let (mut scratches, mut outbox) = (Vec::new(), Vec::new());
+    let (mut scratches, mut outbox) = (ScratchPool::default(), Vec::new());
     let mut bodies = BodyBudget::default();
     let mut ledger = Outbox::new(1);
     for now_ms in 2..PASSES {

@@ -124,6 +124,22 @@ crate::tests! {
         }
     }
 
+    fn shared_data_is_read_once_a_millisecond_however_many_requests_come() {
+        let mut host = host(&Policy { schedulers: vec![Scheduler::default()], ..Policy::default() });
+        let mut reads = |after_ms: u64| {
+            host.now_ms += after_ms;
+            let before = host.reads();
+            for text in ["x", "y"] {
+                let mut exchange = Exchange::default();
+                head(&mut host, &mut exchange, &[]);
+                assert!(matches!(body(&mut host, &mut exchange, text), Step::Forward(_)));
+            }
+            (host.reads().0 - before.0, host.reads().1 - before.1)
+        };
+        reads(0);
+        assert_eq!([reads(0), reads(1)], [(0, 0), (1, 1)]);
+    }
+
     fn what_waits_for_its_budget_alone_does_not_wait_for_ever() {
         let flow = FlowControl { request_ttl_ms: 0, ..control(1, Fairness::GlobalStrict) };
         let for_ever = Policy { flow: vec![flow], ..limited() };

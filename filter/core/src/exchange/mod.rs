@@ -48,7 +48,7 @@ use crate::flow_control::protocol::Usage;
 use crate::flow_control::worker::Ticket;
 use crate::ledger::Outbox;
 use crate::quota::{Charged, Estimate, settlement};
-use crate::request::{BodyScan, Scratch};
+use crate::request::{BodyScan, ScratchPool};
 use crate::response::model_name::ModelRestorer;
 use crate::response::usage_shape::{Asked, UsageShaper};
 use crate::response::{End, ResponseReader, ResponseReport};
@@ -71,7 +71,7 @@ pub struct Env<'a> {
     /// What bodies on their way hold.
     pub bodies: &'a mut BodyBudget,
     /// Buffers of former requests.
-    pub scratches: &'a mut Vec<Scratch>,
+    pub scratches: &'a mut ScratchPool,
     /// Number of the stream, for what it is told later.
     pub context: u32,
     /// What `jwt_authn` left of the request's token in its metadata: a property by its path below `jwt_payload`.

@@ -9,7 +9,7 @@ use crate::config::FailureMode;
 use crate::flow_control::protocol::{DropReason, Refused, Usage};
 use crate::flow_control::worker::{Admission, Ticket};
 use crate::quota::refusal_reply;
-use crate::request::{BodyScan, LocalReply, RequestFacts, Scratch};
+use crate::request::{BodyScan, LocalReply, RequestFacts};
 use crate::response::usage_shape::Asked;
 use crate::vm::{Ask, Choice, Prompt};
 use std::rc::Rc;
@@ -19,9 +19,6 @@ use warmroute_shared_state::usage_record::batch::MAX_TEXT_BYTES;
 
 /// By which a configured cap in tokens becomes one in bytes: llm-d's estimate.
 const BYTES_PER_TOKEN: u64 = 4;
-
-/// Buffers kept for the next requests of a VM.
-const SCRATCHES_KEPT: usize = 16;
 
 impl Exchange {
     /// The request's headers are there. The host takes [internal ones](super::Headers::internal_names) off.
@@ -47,16 +44,16 @@ impl Exchange {
             let reply = LocalReply::compressed(encoding);
             return self.refuse(env, reply, "warmroute_compressed");
         }
-        if self
-            .head
-            .content_length()
-            .is_some_and(|length| length > env.config.max_body_bytes as u64)
-        {
+        let length = self.head.content_length().unwrap_or(0);
+        if length > env.config.max_body_bytes as u64 {
             return self.too_large(env);
         }
-        let scratch = env.scratches.pop().unwrap_or_default();
+        let length = usize::try_from(length).unwrap_or(0);
+        let scratch = env.scratches.take(length);
         self.read = true;
-        self.phase = Phase::Body(Box::new(BodyScan::new(class, scratch)));
+        let mut scan = BodyScan::new(class, scratch);
+        scan.expect(length);
+        self.phase = Phase::Body(Box::new(scan));
         Step::Pause
     }
 
@@ -130,7 +127,7 @@ impl Exchange {
     /// read.
     fn decide(&mut self, env: &mut Env<'_>, facts: Option<RequestFacts>) -> Step {
         self.phase = Phase::Decided;
-        env.vm.refresh(env.store);
+        env.vm.refresh_at(env.store, env.now_ms);
         let tenant = match self.know_tenant(env) {
             Ok(tenant) => tenant,
             Err(step) => return step,
@@ -231,7 +228,7 @@ impl Exchange {
             return Step::Pause;
         };
         self.ticket = Some(ticket);
-        env.vm.refresh(env.store);
+        env.vm.refresh_at(env.store, env.now_ms);
         if self.record.flow_controlled {
             self.record.flow_outcome = Some(FlowOutcome::Dispatched);
             self.record.queue_ms = waited_ms;
@@ -280,7 +277,9 @@ impl Exchange {
         self.give_back(env);
         let step = self.pick(env, facts.as_ref(), policy, plan);
         if let Some(facts) = facts {
-            recycle(env, facts.into_scratch());
+            // A body that is changed is read whole, and put back.
+            let changes = matches!(&step, Step::Forward(forward) if !forward.splices.is_empty());
+            env.scratches.give(facts.into_scratch(), changes);
         }
         step
     }
@@ -392,12 +391,5 @@ impl Exchange {
             forward.remove_headers.push("accept-encoding".into());
         }
         Step::Forward(Box::new(forward))
-    }
-}
-
-fn recycle(env: &mut Env<'_>, mut scratch: Scratch) {
-    if env.scratches.len() < SCRATCHES_KEPT {
-        scratch.recycle();
-        env.scratches.push(scratch);
     }
 }

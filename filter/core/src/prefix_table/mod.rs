@@ -150,6 +150,13 @@ impl PrefixTable {
         }
     }
 
+    /// Has the places of these blocks brought from memory at once. Each lies anywhere: one look-up after the other would
+    /// wait for each of them, and by the next request their cache lines are lost again.
+    fn fetch(&self, hashes: &[u64]) {
+        let home = |hash: &u64| Some(self.segments.get(segment_of(*hash))?.at_home(*hash));
+        core::hint::black_box(hashes.iter().filter_map(home).fold(0, |all, first| all ^ first));
+    }
+
     fn find(&self, hash: u64) -> Option<&Entry> {
         self.segments.get(segment_of(hash))?.find(hash)
     }

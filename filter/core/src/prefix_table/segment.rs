@@ -148,6 +148,11 @@ impl Segment {
         (fraction.wrapping_mul(self.homes as u64) >> 32) as usize
     }
 
+    /// Some bits of what lies where a search for this hash begins.
+    pub(super) fn at_home(&self, hash: u64) -> u32 {
+        self.places.get(self.home(hash)).map_or(0, |entry| entry.stamp)
+    }
+
     fn place(&self, hash: u64) -> Place {
         let home = self.home(hash);
         let cluster = self.places.get(home..).unwrap_or_default();

@@ -3,6 +3,9 @@
 use super::{ColumnMask, PrefixTable};
 use warmroute_shared_state::table_op::Column;
 
+/// Blocks looked at ahead of the walk.
+const FETCHED: usize = 32;
+
 /// How many leading blocks of a chain one column holds without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrefixMatch {
@@ -30,6 +33,10 @@ impl PrefixTable {
         let mut last = None;
         let mut told = (0, 0);
         for (blocks, hash) in chain.iter().enumerate() {
+            if blocks.checked_rem(FETCHED) == Some(0) {
+                let next = chain.get(blocks..).unwrap_or_default();
+                self.fetch(next.get(..FETCHED).unwrap_or(next));
+            }
             let entry = self.find(*hash);
             let columns = entry.map(|entry| entry.columns);
             // Mostly the same one or two columns hold the whole chain: then nothing can change here.

@@ -31,6 +31,7 @@ pub mod render;
 pub mod reply;
 pub mod scan;
 pub mod scratch;
+mod scratch_pool;
 pub mod splice;
 #[cfg(test)]
 mod tests;
@@ -49,4 +50,5 @@ pub use render::render_prompt;
 pub use reply::LocalReply;
 pub use scan::BodyScan;
 pub use scratch::Scratch;
+pub use scratch_pool::ScratchPool;
 pub use splice::{Splice, spliced};

@@ -17,19 +17,22 @@ pub struct BodyScan {
     reader: Reader,
     failed: Option<RequestError>,
     taken: usize,
+    /// Its length, as the client says.
+    length: usize,
     model_is_optional: bool,
 }
 
 impl BodyScan {
-    /// Starts a scan. A `path` whose bodies are not read ([`PathClass::reads_body`]) is not for it. `scratch` is recycled first.
+    /// Starts a scan. A `path` whose bodies are not read ([`PathClass::reads_body`]) is not for it. `scratch` is emptied first.
     #[must_use]
     pub fn new(path: PathClass, mut scratch: Scratch) -> Self {
-        scratch.recycle();
+        scratch.clear();
         Self {
             scanner: Scanner::new(),
             reader: Reader::new(path, scratch),
             failed: None,
             taken: 0,
+            length: 0,
             model_is_optional: !path.names_model(),
         }
     }
@@ -39,10 +42,21 @@ impl BodyScan {
         self.model_is_optional = true;
     }
 
+    /// The client says that the body has so many bytes.
+    pub fn expect(&mut self, length: usize) {
+        self.length = length;
+    }
+
     /// Body bytes handed over so far, also those behind an error: no byte is to come twice.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.taken
+    }
+
+    /// Bytes of memory held.
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.reader.scratch.held_bytes()
     }
 
     /// Reads the next bytes.
@@ -63,6 +77,7 @@ impl BodyScan {
     }
 
     fn read(&mut self, slice: &[u8]) -> Result<(), RequestError> {
+        self.reader.scratch.expect(self.length, self.taken);
         let base = self.scanner.taken();
         if base.saturating_add(slice.len()) >= widen(u32::MAX) {
             return Err(RequestError::TooLarge);

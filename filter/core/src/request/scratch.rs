@@ -3,8 +3,11 @@
 use super::facts::{ByteSpan, Captured, Message, Part, Prompt};
 use core::fmt;
 
-/// A buffer larger than this after use is cut back, so that one huge body does not hold its memory for ever.
+/// A buffer that holds more than this is large: few of them are kept.
 pub const KEEP_BYTES: usize = 1 << 20;
+
+/// Bodies of which less came grow as they come.
+const EXPECT_FROM: usize = 256 << 10;
 
 /// The most messages, parts, prompts or kept values held: far beyond any real request, and it bounds memory.
 pub(super) const MAX_ITEMS: usize = 1 << 16;
@@ -32,21 +35,49 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Empties the buffers for the next body, keeping at most [`KEEP_BYTES`] of each.
-    pub fn recycle(&mut self) {
-        fn empty<T>(buffer: &mut Vec<T>) {
-            buffer.clear();
-            buffer.shrink_to(KEEP_BYTES.checked_div(size_of::<T>()).unwrap_or(0));
-        }
-        empty(&mut self.text);
-        empty(&mut self.raw);
-        empty(&mut self.captures);
-        empty(&mut self.messages);
-        empty(&mut self.parts);
-        empty(&mut self.result_parts);
-        empty(&mut self.prompts);
-        empty(&mut self.models);
+    /// Empties the buffers for the next body.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.raw.clear();
+        self.captures.clear();
+        self.messages.clear();
+        self.parts.clear();
+        self.result_parts.clear();
+        self.prompts.clear();
+        self.models.clear();
         self.overflow = None;
+    }
+
+    /// Gives up what holds more than [`KEEP_BYTES`]: all of it, and no part, so that whoever needs as much next finds it in
+    /// one piece.
+    pub fn drop_large(&mut self) {
+        fn shrink<T>(buffer: &mut Vec<T>) {
+            if held(buffer) > KEEP_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+        shrink(&mut self.text);
+        shrink(&mut self.raw);
+        shrink(&mut self.captures);
+        shrink(&mut self.messages);
+        shrink(&mut self.parts);
+        shrink(&mut self.result_parts);
+        shrink(&mut self.prompts);
+        shrink(&mut self.models);
+    }
+
+    /// Whether the text holds more than [`KEEP_BYTES`].
+    pub(super) fn is_large(&self) -> bool {
+        held(&self.text) > KEEP_BYTES
+    }
+
+    /// The body has `length` bytes, as the client says, and `taken` of them came. Once that is a good part of it there is
+    /// room for the whole at once: growing by doubles would take three times as much. A client that lies makes no more room
+    /// than four times what it sent.
+    pub(super) fn expect(&mut self, length: usize, taken: usize) {
+        if taken >= EXPECT_FROM && taken >= length / 4 && length > self.text.capacity() {
+            let _ = self.text.try_reserve_exact(length.saturating_sub(self.text.len()));
+        }
     }
 
     pub(super) fn push_message(&mut self, message: Message) {
@@ -80,9 +111,6 @@ impl Scratch {
     /// Bytes of memory held.
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
-        fn held<T>(buffer: &Vec<T>) -> usize {
-            buffer.capacity().saturating_mul(size_of::<T>())
-        }
         [
             held(&self.text),
             held(&self.raw),
@@ -96,6 +124,10 @@ impl Scratch {
         .iter()
         .fold(0, |sum, n| sum.saturating_add(*n))
     }
+}
+
+fn held<T>(buffer: &Vec<T>) -> usize {
+    buffer.capacity().saturating_mul(size_of::<T>())
 }
 
 fn push<T>(

@@ -47,6 +47,7 @@ pub struct VmState {
     pub(super) row: RowSlot,
     pub(super) totals: Totals,
     totals_cas: u32,
+    refreshed_ms: u64,
     pub(super) applier: Option<Applier>,
     renewed_ms: u64,
     reluctant: bool,
@@ -70,6 +71,7 @@ impl VmState {
             row: RowSlot::default(),
             totals: Totals::default(),
             totals_cas: 0,
+            refreshed_ms: 0,
             applier: None,
             renewed_ms: 0,
             reluctant: false,
@@ -160,6 +162,15 @@ impl VmState {
     /// page of the agent's stream.
     pub fn take_told(&mut self) -> Vec<u64> {
         self.follower.take_told()
+    }
+
+    /// Brings replica and totals up to date for a request, if that was not done in this millisecond: others tell what they
+    /// have every few milliseconds.
+    pub fn refresh_at(&mut self, store: &dyn SharedStore, now_ms: u64) {
+        if self.refreshed_ms != now_ms {
+            self.refresh(store);
+            self.refreshed_ms = now_ms;
+        }
     }
 
     /// Brings replica and totals up to date: two reads if nothing is new.

@@ -7,7 +7,7 @@ use warmroute_core::exchange::{
     BodyBudget, Env, Exchange, Headers, RequestHead, ResponseHead, Step,
 };
 use warmroute_core::ledger::Outbox;
-use warmroute_core::request::Scratch;
+use warmroute_core::request::ScratchPool;
 use warmroute_core::response::End;
 use warmroute_core::vm::{MemoryStore, VmState};
 use warmroute_shared_state::endpoint::{Availability, EndpointId, EndpointRecord, Load};
@@ -22,7 +22,7 @@ struct World {
     store: MemoryStore,
     vm: VmState,
     config: PluginConfig,
-    scratches: Vec<Scratch>,
+    scratches: ScratchPool,
     outbox: Vec<Vec<u8>>,
     bodies: BodyBudget,
     ledger: Outbox,
@@ -50,7 +50,7 @@ impl World {
             store,
             vm,
             config,
-            scratches: Vec::new(),
+            scratches: ScratchPool::default(),
             outbox: Vec::new(),
             bodies: BodyBudget::default(),
             ledger: Outbox::new(1),

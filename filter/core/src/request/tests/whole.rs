@@ -89,8 +89,25 @@ crate::tests! {
         let huge = completion_of(&format!("\"{}\"", "x".repeat(10 * KEEP_BYTES))).unwrap();
         let mut scratch = huge.into_scratch();
         assert!(scratch.held_bytes() >= 10 * KEEP_BYTES);
-        scratch.recycle();
+        scratch.clear();
+        scratch.drop_large();
         assert!(scratch.held_bytes() <= 2 * KEEP_BYTES);
+    }
+
+    fn a_body_of_known_length_gets_its_room_at_once_and_a_lie_little() {
+        let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(3 << 20));
+        let held = |length: usize, sent: usize| {
+            let mut scan = BodyScan::new(PathClass::Completions, Scratch::default());
+            scan.expect(length);
+            for slice in body.as_bytes()[..sent].chunks(64 << 10) {
+                scan.feed(slice).unwrap();
+            }
+            scan.held_bytes()
+        };
+        assert!(held(body.len(), body.len()) <= body.len() + 4096);
+        for sent in [100 << 10, 1 << 20, 2 << 20] {
+            assert!(held(16 << 20, sent) <= 4 * sent + (64 << 10), "{sent}");
+        }
     }
 
     fn nothing_printed_holds_text() {
