@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::run::say;
 use anyhow::Result;
 use clap::ValueEnum;
 use warmroute_bench::cpu::Cores;
@@ -79,10 +80,10 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
     };
     rounds(1).run(&mut Figures::default()).await;
     rounds(arguments.rounds).run(&mut figures).await;
-    println!(
-        "{:<18} {:>8} {:>8} {:>8} {:>8}  (over envoy)",
-        "", "p50 us", "TTFT p99", "rps", "CPU us"
-    );
+    let mut table = vec![format!(
+        "{:<18} {:>14} {:>14} {:>14} {:>14}  (and over envoy)",
+        "", "p50 us", "TTFT p99 us", "rps", "CPU us"
+    )];
     let envoy = all.first().map(|envoy| way(envoy).key(arguments.case, arguments.connections));
     for running in &all {
         let key = way(running).key(arguments.case, arguments.connections);
@@ -93,8 +94,9 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
             let median = figures.median(key, of).unwrap_or_default();
             format!("{median:>8.0} {:>5.2}", ratio.median)
         });
-        println!("{:<18} {}", running.target.name(), cells.join(" "));
+        table.push(format!("{:<18} {}", running.target.name(), cells.join(" ")));
     }
+    say(&table.join("\n"));
     Ok(true)
 }
 

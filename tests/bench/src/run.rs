@@ -264,7 +264,7 @@ fn load_average() -> f64 {
     text.split(' ').next().and_then(|value| value.parse().ok()).unwrap_or_default()
 }
 
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut stdout = std::io::stdout();
     // A closed standard output is no reason to lose the files.
     let _ = writeln!(stdout, "{text}").context("print").map(|()| stdout.flush());
