@@ -182,6 +182,20 @@ impl Stream {
         self.carry_out(step, true)
     }
 
+    /// Reads what is new of the body, of which Envoy holds `size` bytes.
+    fn read_body(&mut self, size: usize, request_ended: bool) -> Action {
+        let taken = self.shared.exchange.borrow().body_taken();
+        let unread = size.saturating_sub(taken);
+        let slice = host::buffer(BufferType::HttpRequestBody, taken, unread);
+        let step = self.event(|exchange, env| exchange.on_request_body(env, &slice));
+        if step == Some(Step::Pause) {
+            return if request_ended { self.request_end() } else { Action::Pause };
+        }
+        let action = self.carry_out(step, request_ended);
+        self.drop_body(taken.saturating_add(slice.len()), request_ended);
+        action
+    }
+
     /// Drops what has come of a refused request's body; refuses it once that was all, or enough.
     fn drop_body(&mut self, size: usize, request_ended: bool) {
         let Some(late) = &mut self.late else { return };
@@ -252,24 +266,16 @@ impl HttpContext for Stream {
             return if held { Action::Pause } else { Action::Continue };
         }
         let taken = self.shared.exchange.borrow().body_taken();
-        let unread = size.saturating_sub(taken);
-        if unread < READ_BYTES && !end_of_stream {
+        if size.saturating_sub(taken) < READ_BYTES && !end_of_stream {
             return Action::Pause;
         }
-        let slice = host::buffer(BufferType::HttpRequestBody, taken, unread);
-        let step = self.event(|exchange, env| exchange.on_request_body(env, &slice));
-        if step == Some(Step::Pause) {
-            return if end_of_stream { self.request_end() } else { Action::Pause };
-        }
-        let action = self.carry_out(step, end_of_stream);
-        self.drop_body(size, end_of_stream);
-        action
+        self.read_body(size, end_of_stream)
     }
 
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
         self.begin();
         if self.still_reads(true) {
-            return self.request_end();
+            return self.read_body(usize::MAX >> 1, true);
         }
         self.drop_body(0, true);
         if self.shared.replied.get() || self.shared.exchange.borrow().waits() {
