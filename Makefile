@@ -23,7 +23,7 @@ NATIVE := --profile native --bins \
 	--package warmroute-tenants --package warmroute-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models peers build demo up down test test-native test-wasm e2e lint bench bench-parts bench-kv replay tenants truth truth-vllm \
+.PHONY: help setup models peers build demo up down test test-native test-wasm e2e lint bench bench-floor bench-parts bench-kv replay tenants truth truth-vllm \
 	clean
 
 help:
@@ -75,6 +75,12 @@ lint: ## formatting, clippy, documentation, dependencies, names; warnings are er
 # Without vLLM's router its rows are missing, and the run fails at its end.
 bench: bench-kv peers ## what it costs, beside plain Envoy and vLLM's router; 12 minutes and bench-kv's two; target/report/bench.html
 	@$(FIND_ENVOY) && VLLM_ROUTER=$$(tests/bench/router.sh || true) && export VLLM_ROUTER && $(BENCH) run
+
+bench-floor: build ## the least that a filter costs that waits for a body, beside plain Envoy and Warmroute
+	@tests/bench/floor/build.sh
+	@$(FIND_ENVOY) && BENCH_FLOOR_WASM=$(TARGET)/wasm/bench_floor.wasm && export BENCH_FLOOR_WASM && \
+	for case in chat-0.5k chat-220k; do echo "$$case, 64 connections" && $(BENCH) compare --case $$case \
+		--with floor-nothing --with floor-headers --with floor-body --with approximate || exit 1; done
 
 bench-parts: setup ## times of the filter's hot parts, natively and in V8 with Envoy's flags
 	@tests/hot-paths/count.sh time

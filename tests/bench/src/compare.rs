@@ -11,7 +11,9 @@ use warmroute_bench::figures::{Figures, Turn};
 use warmroute_bench::plan::{ENDPOINTS, ENTRIES};
 use warmroute_bench::rounds::{Rounds, Way};
 use warmroute_bench::stub::Options;
-use warmroute_bench::targets::{Bench, Mode, Pool, Running, StubEngines, Target, Warmroute, plain};
+use warmroute_bench::targets::{
+    Bench, Mode, Pool, Running, StubEngines, Target, Warmroute, floor, plain,
+};
 use warmroute_bench::workload::{Case, Length};
 use warmroute_demo::processes::{Programs, workspace_root};
 
@@ -21,6 +23,12 @@ enum With {
     Approximate,
     Precise,
     Full,
+    /// A filter that does nothing
+    FloorNothing,
+    /// One that reads the headers
+    FloorHeaders,
+    /// One that waits for the body and reads it
+    FloorBody,
 }
 
 /// What is compared with plain Envoy.
@@ -107,6 +115,9 @@ async fn filter(
     model: &Path,
 ) -> Result<Running> {
     let (target, mode) = match with {
+        With::FloorNothing => return floor(bench, engines, Target::FloorNothing).await,
+        With::FloorHeaders => return floor(bench, engines, Target::FloorHeaders).await,
+        With::FloorBody => return floor(bench, engines, Target::FloorBody).await,
         With::Approximate => (Target::Warmroute, Mode::Approximate),
         With::Precise => (Target::Precise, Mode::Precise),
         With::Full => (Target::Full, Mode::Full),

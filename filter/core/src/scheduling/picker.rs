@@ -10,7 +10,8 @@ const EQUAL_SCORE: f64 = 1e-9;
 
 /// Scores that lack no more than this share of the best one are as good as it. Else an engine that lacks only the
 /// system prompt that all requests share would never get it while the others have no queue: it would stay idle.
-/// Among those, who has the same to do goes by the score.
+/// Among those chance decides between equals, and not the score: whoever has the system prompt would get every long
+/// prompt that comes while all are idle.
 const AS_GOOD: f64 = 0.01;
 
 /// The best `most` of `kept` by `scores` (in the same order), the best first.
@@ -36,8 +37,8 @@ pub(super) fn rank(
             best(scored, most, |at, score| {
                 let tokens =
                     situation.candidates.get(at).map_or(0, |c: &Candidate<'_>| c.uncached_tokens);
-                let bound = if score >= good { top } else { score };
-                (Reverse(step(bound)), tokens, Reverse(step(score)), random())
+                let score = if score >= good { top } else { score };
+                (Reverse(step(score)), tokens, random())
             })
         }
     }

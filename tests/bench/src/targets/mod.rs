@@ -4,6 +4,7 @@ mod bootstrap;
 mod engines;
 mod envoy;
 mod extproc;
+mod floor;
 mod router;
 mod warmroute;
 
@@ -17,6 +18,7 @@ use crate::cpu::Cores;
 pub use engines::StubEngines;
 pub use envoy::plain;
 pub use extproc::extproc;
+pub use floor::floor;
 pub use router::vllm_router;
 pub use warmroute::{Mode, Pool, Warmroute};
 
@@ -39,6 +41,12 @@ pub enum Target {
     VllmRouter,
     /// Envoy with an endpoint picker behind `ext_proc`.
     Extproc,
+    /// Envoy with a wasm filter that does nothing.
+    FloorNothing,
+    /// One that reads the request's headers.
+    FloorHeaders,
+    /// One that waits for the request's body and reads it.
+    FloorBody,
 }
 
 impl Target {
@@ -54,6 +62,9 @@ impl Target {
             Self::Full => "warmroute-full",
             Self::VllmRouter => "vllm-router",
             Self::Extproc => "extproc",
+            Self::FloorNothing => "floor-nothing",
+            Self::FloorHeaders => "floor-headers",
+            Self::FloorBody => "floor-body",
         }
     }
 
