@@ -2,7 +2,7 @@
 //!
 //! Envoy's shared data has no delete, one global lock, and compare-and-swap that is checked only on
 //! keys that exist. So every key is created at configuration time, none is named after a request, a tenant
-//! or a block, and a request reads three of them: head, totals, intents.
+//! or a block, and a request reads three of them at most: head, totals, intents.
 
 use warmroute_shared_state::checkpoint::SEGMENTS;
 
