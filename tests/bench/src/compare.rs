@@ -3,19 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::run::say;
 use anyhow::Result;
 use clap::ValueEnum;
-use warmroute_bench::cpu::Cores;
 use warmroute_bench::figures::{Figures, Turn};
 use warmroute_bench::plan::{ENDPOINTS, ENTRIES};
 use warmroute_bench::rounds::{Rounds, Way};
 use warmroute_bench::stub::Options;
 use warmroute_bench::targets::{
-    Bench, Mode, Pool, Running, StubEngines, Target, Warmroute, floor, plain,
+    Bench, Mode, Place, Pool, Running, StubEngines, Target, Warmroute, floor, plain,
 };
 use warmroute_bench::workload::{Case, Length};
-use warmroute_demo::processes::{Programs, workspace_root};
+
+use crate::run::say;
 
 /// Envoy without the filter, and Envoy with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,19 +58,14 @@ fn case(name: &str) -> Result<Case, String> {
 
 /// Compares, and prints.
 pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
-    let root = workspace_root()?;
-    let (programs, cores) = (Programs::find(&root)?, Cores::find());
-    let dir = root.join("target/run/compare");
-    let bench = Bench { programs: &programs, dir: &dir, cores: &cores };
-    std::fs::create_dir_all(&dir)?;
-    let model = dir.join("model");
-    engine_sim::model_folder::write(&model)?;
-    cores.start_others();
+    let place = Place::prepare("compare")?;
+    let bench = place.bench();
+    place.cores.start_others();
     let options = Options { endpoints: ENDPOINTS, metrics_bytes: 0, events: true };
     let engines = StubEngines::start(&bench, "engines", options).await?;
     let mut all = vec![plain(&bench, &engines).await?];
     for with in &arguments.with {
-        all.push(filter(&bench, *with, &engines, &model).await?);
+        all.push(filter(&bench, *with, &engines, &place.model).await?);
     }
     for running in &all {
         eprintln!("{}: pid {:?}", running.target.name(), running.proxy_pids());

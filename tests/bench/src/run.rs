@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use warmroute_bench::bars::bars;
-use warmroute_bench::cpu::Cores;
 use warmroute_bench::extras::{Extras, agent_cost, memory, steady};
 use warmroute_bench::figures::Figures;
 use warmroute_bench::load::Pace;
@@ -16,10 +15,10 @@ use warmroute_bench::report::{Machine, Report, noise, rows};
 use warmroute_bench::rounds::{Rounds, Way, missing};
 use warmroute_bench::stub::Options;
 use warmroute_bench::targets::{
-    Bench, Mode, Pool, Running, StubEngines, Target, Warmroute, extproc, plain, vllm_router,
+    Bench, Mode, Place, Pool, Running, StubEngines, Target, Warmroute, extproc, plain, vllm_router,
 };
 use warmroute_bench::workload::{Case, Length};
-use warmroute_demo::processes::{Programs, workspace_root};
+use warmroute_demo::processes::workspace_root;
 
 /// What may be left out while developing.
 #[derive(Debug, clap::Args)]
@@ -53,13 +52,8 @@ const SLOWER_SCRAPES: &str = "250ms";
 /// Returns whether all base rows are there.
 pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
     let begun = Instant::now();
-    let root = workspace_root()?;
-    let (programs, cores) = (Programs::find(&root)?, Cores::find());
-    let dir = root.join("target/run/bench");
-    let bench = Bench { programs: &programs, dir: &dir, cores: &cores };
-    std::fs::create_dir_all(&dir)?;
-    let model = dir.join("model");
-    engine_sim::model_folder::write(&model)?;
+    let place = Place::prepare("bench")?;
+    let (bench, cores, model) = (place.bench(), &place.cores, &place.model);
     let mut plan = if arguments.short { Plan::short() } else { Plan::whole() };
     plan.rounds = arguments.rounds.unwrap_or(plan.rounds);
     let router = std::env::var_os("VLLM_ROUTER").map(PathBuf::from).filter(|path| path.exists());
@@ -71,10 +65,10 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
         (Figures::default(), Figures::default(), Extras::default());
     let peers = Peers { router: router.as_deref(), picker: picker.as_deref() };
     if !arguments.larger_only {
-        measure_base(&bench, plan, &model, peers, &mut figures, &mut extras).await?;
+        measure_base(&bench, plan, model, peers, &mut figures, &mut extras).await?;
     }
     if !arguments.base_only {
-        measure_larger(&bench, plan, &model, &mut larger).await?;
+        measure_larger(&bench, plan, model, &mut larger).await?;
     }
     extras.agent = Some(agent_cost(&bench, plan.once).await?);
 
@@ -85,7 +79,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
                 .map_or(1, usize::from)
                 .max(if cores.split() { 2 } else { 1 }),
             pinned: cores.split(),
-            envoy: version(&programs.envoy).unwrap_or_default(),
+            envoy: version(&bench.programs.envoy).unwrap_or_default(),
             vllm_router: router.as_deref().map(|path| version(path).unwrap_or_default()),
             rounds: plan.rounds,
             load_average: [before, load_average()],
@@ -97,7 +91,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
         extras,
         seconds: begun.elapsed().as_secs_f64(),
     };
-    let folder = root.join("target/report");
+    let folder = workspace_root()?.join("target/report");
     report.write(&folder)?;
     say(&format!("{}{}", report.table(), folder.join("bench.json").display()));
     Ok(report.missing.is_empty())

@@ -209,4 +209,25 @@ mod tests {
             }
         }
     }
+    #[cfg(not(target_arch = "wasm32"))]
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_fault(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200), count in 0u32..8) {
+            let counted = [&count.to_le_bytes()[..], &bytes].concat();
+            for bytes in [bytes, counted] {
+                let headers = Headers::from_wire(bytes, true);
+                let _ = (headers.get(""), headers.control("x-slo-ttft-ms"), headers.internal_names().count());
+            }
+        }
+
+        #[test]
+        fn what_is_handed_over_is_found(pairs in proptest::collection::vec(("[a-z-]{1,9}", ".{0,9}"), 0..9)) {
+            let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            let (read, made) = (Headers::from_wire(wire(&pairs), true), Headers::new(pairs.iter().copied(), true));
+            for (name, _) in &pairs {
+                proptest::prop_assert_eq!(read.bytes(name), made.bytes(name));
+                proptest::prop_assert_eq!(read.control(name), made.control(name));
+            }
+        }
+    }
 }

@@ -140,6 +140,18 @@ fn status(step: &Step) -> (u16, &'static str) {
     }
 }
 
+/// The head of a whole answer.
+fn json_answer(encoding: Option<&str>) -> ResponseHead<'_> {
+    ResponseHead {
+        status: 200,
+        content_type: Some(b"application/json"),
+        content_encoding: encoding.map(str::as_bytes),
+        from_engine: true,
+        attempts: 1,
+        end_of_stream: false,
+    }
+}
+
 crate::tests! {
     fn a_conversation_stays_in_its_pool_and_only_its_endpoints_are_picked() {
         let mut host = host();
@@ -194,14 +206,7 @@ crate::tests! {
         let body = chat("lora", &format!("hello {n}"));
         let body = spliced(&body, &mut forward.splices.clone()).unwrap();
         assert_eq!(body, chat("lora-v1", &format!("hello {n}")));
-        let head = ResponseHead {
-            status: 200,
-            content_type: Some(b"application/json"),
-            content_encoding: None,
-            from_engine: true,
-            attempts: 1,
-            end_of_stream: false,
-        };
+        let head = json_answer(None);
         let edit = host.with(|env| exchange.on_response_headers(env, &head, || None));
         assert!(edit.changes_length);
         let answer = br#"{"model":"lora-v1","choices":[{"message":{"content":"I am \"model\":\"lora-v1\""}}]}"#;
@@ -223,14 +228,7 @@ crate::tests! {
             let asked = [("x-canary", "true"), ("x-llm-d-model-name-rewrite", "other")];
             let (mut exchange, step) = send(&mut host, &asked, &chat("m", "x"));
             forward(step);
-            let head = ResponseHead {
-                status: 200,
-                content_type: Some(b"application/json"),
-                content_encoding: encoding.map(str::as_bytes),
-                from_engine: true,
-                attempts: 1,
-                end_of_stream: false,
-            };
+            let head = json_answer(encoding);
             let edit = host.with(|env| exchange.on_response_headers(env, &head, || None));
             assert_eq!(edit.changes_length, renamed, "{encoding:?}");
         }
@@ -246,14 +244,7 @@ crate::tests! {
         assert_eq!(renamed, chat(&other, "x"));
         assert_eq!(exchange.record().model, Some("é".repeat(128)));
         assert_eq!(exchange.record().target_model, Some("ö".repeat(128)));
-        let head = ResponseHead {
-            status: 200,
-            content_type: Some(b"application/json"),
-            content_encoding: None,
-            from_engine: true,
-            attempts: 1,
-            end_of_stream: false,
-        };
+        let head = json_answer(None);
         let edit = host.with(|env| exchange.on_response_headers(env, &head, || None));
         assert!(!edit.changes_length, "nothing of the client's name is kept for the answer");
     }

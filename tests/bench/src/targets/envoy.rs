@@ -28,13 +28,7 @@ pub async fn plain(bench: &Bench<'_>, engines: &StubEngines) -> Result<Running> 
     let ports = Ports::free()?;
     let bootstrap = replace_filter(&bootstrap(bench, ports, "", &dir)?, "")?;
     let envoy = start(bench, ports, &bootstrap, &dir).await?;
-    Ok(Running {
-        target: Target::Envoy,
-        address: envoy.listen,
-        proxy: Some(envoy.process),
-        helper: None,
-        admin: Some(envoy.admin),
-    })
+    Ok(Running::through(envoy, Target::Envoy, None))
 }
 
 /// Warmroute's bootstrap, filled in.

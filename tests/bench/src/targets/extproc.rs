@@ -54,13 +54,7 @@ pub async fn extproc(bench: &Bench<'_>, engines: &StubEngines, command: &str) ->
     let bootstrap = replace_filter(&envoy::bootstrap(bench, ports, "", &dir)?, FILTER)?;
     let envoy = envoy::start(bench, ports, &(bootstrap + &cluster(grpc)), &dir).await?;
     envoy::served(envoy.listen, &dir, &[]).await?;
-    Ok(Running {
-        target: Target::Extproc,
-        address: envoy.listen,
-        proxy: Some(envoy.process),
-        helper: Some(picker),
-        admin: Some(envoy.admin),
-    })
+    Ok(Running::through(envoy, Target::Extproc, Some(picker)))
 }
 
 /// One more cluster for the end of the bootstrap.

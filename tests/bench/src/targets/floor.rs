@@ -26,11 +26,5 @@ pub async fn floor(bench: &Bench<'_>, engines: &StubEngines, target: Target) -> 
     let extra = format!(r#", "floor": "{reads}""#);
     let bootstrap = envoy::bootstrap(&bench, ports, &extra, &dir)?;
     let envoy = envoy::start(&bench, ports, &bootstrap, &dir).await?;
-    Ok(Running {
-        target,
-        address: envoy.listen,
-        proxy: Some(envoy.process),
-        helper: None,
-        admin: Some(envoy.admin),
-    })
+    Ok(Running::through(envoy, target, None))
 }

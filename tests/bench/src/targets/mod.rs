@@ -9,9 +9,9 @@ mod router;
 mod warmroute;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use warmroute_demo::processes::{DEBUG_PATH, Process, Programs, get};
+use warmroute_demo::processes::{DEBUG_PATH, Envoy, Process, Programs, get, workspace_root};
 
 use crate::cpu::Cores;
 
@@ -111,6 +111,12 @@ impl Running {
         Self { target, address, proxy: None, helper: None, admin: None }
     }
 
+    /// Through an Envoy, with `helper` beside it.
+    fn through(envoy: Envoy, target: Target, helper: Option<Process>) -> Self {
+        let Envoy { process, listen, admin, .. } = envoy;
+        Self { target, address: listen, proxy: Some(process), helper, admin: Some(admin) }
+    }
+
     /// The proxy's process.
     #[must_use]
     pub fn proxy_pids(&self) -> Vec<u32> {
@@ -141,6 +147,39 @@ pub struct Bench<'a> {
     pub dir: &'a Path,
     /// Who runs where.
     pub cores: &'a Cores,
+}
+
+/// What it borrows.
+pub struct Place {
+    /// The programs.
+    pub programs: Programs,
+    /// Who runs where.
+    pub cores: Cores,
+    /// The folder of the run.
+    pub dir: PathBuf,
+    /// The folder of the simulated model.
+    pub model: PathBuf,
+}
+
+impl Place {
+    /// The folder `target/run/<name>`, made, with the model in it.
+    ///
+    /// # Errors
+    /// When a program is missing, or a folder cannot be made.
+    pub fn prepare(name: &str) -> anyhow::Result<Self> {
+        let root = workspace_root()?;
+        let dir = root.join("target/run").join(name);
+        std::fs::create_dir_all(&dir)?;
+        let model = dir.join("model");
+        engine_sim::model_folder::write(&model)?;
+        Ok(Self { programs: Programs::find(&root)?, cores: Cores::find(), dir, model })
+    }
+
+    /// To start things in.
+    #[must_use]
+    pub fn bench(&self) -> Bench<'_> {
+        Bench { programs: &self.programs, dir: &self.dir, cores: &self.cores }
+    }
 }
 
 impl Bench<'_> {

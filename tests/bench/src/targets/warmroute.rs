@@ -113,13 +113,7 @@ impl Warmroute {
             Mode::Precise => Target::Precise,
             Mode::Full => Target::Full,
         };
-        Running {
-            target,
-            address: self.envoy.listen,
-            proxy: Some(self.envoy.process),
-            helper: Some(self.agent.process),
-            admin: Some(self.envoy.admin),
-        }
+        Running::through(self.envoy, target, Some(self.agent.process))
     }
 }
 

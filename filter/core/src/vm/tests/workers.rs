@@ -242,6 +242,18 @@ crate::tests! {
         assert_eq!(told(100, &chain(1, 500)), Some(500), "used again, a second later");
     }
 
+    fn what_was_dropped_meanwhile_is_told_again_at_once() {
+        let mut envoy = Envoy::new(1, 1);
+        let prompt = chain(1, 50);
+        let (first, _) = envoy.choose(1, &prompt).unwrap();
+        let replica = &mut envoy.vms[1].follower.replica;
+        let held = replica.roster.get(first.endpoint()).unwrap().columns.held;
+        replica.table.remove(held, prompt[49]);
+        let (_, message) = envoy.choose(1, &prompt).unwrap();
+        let told = Message::Picked { column: held, chain: HashList::Slice(&prompt[49..]) };
+        assert_eq!(Message::decode(&message.unwrap()).unwrap(), told);
+    }
+
     fn what_a_retry_took_away_is_told_again_at_once() {
         let mut envoy = Envoy::new(1, 1);
         let (first, _) = envoy.choose(1, &chain(1, 50)).unwrap();
