@@ -9,6 +9,9 @@
 //! `h[i] = XXH3(XXH3(block[i]) as 8 LE bytes, seed = h[i-1])`. The block is hashed by itself
 //! first, so that the bytes can be hashed before the fields that `h0` needs have been seen.
 
+mod block_digest;
+
+use block_digest::block_digest;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bytes of prompt in one block. At 1 to 5 bytes a token this is 25 to 128 tokens: rounding to
@@ -86,11 +89,11 @@ impl BlockDigester {
             if self.filled < BLOCK_BYTES {
                 return;
             }
-            digests.push(xxh3_64(&self.residual));
+            digests.push(block_digest(&self.residual));
             self.filled = 0;
         }
         let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
-        digests.extend(blocks.iter().map(|block| xxh3_64(block)));
+        digests.extend(blocks.iter().map(block_digest));
         if let Some(target) = self.residual.get_mut(..rest.len()) {
             target.copy_from_slice(rest);
             self.filled = rest.len();
