@@ -11,6 +11,7 @@
 
 mod error;
 mod number;
+mod plain;
 mod scanner;
 mod text;
 

@@ -1,7 +1,7 @@
 //! The inside of a string: UTF-8, control characters and escapes, across slice borders.
 
 use super::error::JsonErrorKind;
-use memchr::memchr2;
+use super::plain::plain_ascii;
 
 /// A fault found in a string: its kind, and where it lies relative to the bytes given.
 pub(super) struct Fault {
@@ -103,54 +103,40 @@ impl TextScan {
     /// Length of the run before the next quote or backslash, checked.
     #[inline]
     fn run(&mut self, rest: &[u8], at: usize) -> Result<usize, Fault> {
-        let near = plain_ascii(rest);
-        if matches!(rest.get(near), None | Some(b'"' | b'\\')) {
-            return Ok(near);
-        }
-        let far = rest.get(near..).unwrap_or_default();
-        let stop = memchr2(b'"', b'\\', far);
-        let run = far.get(..stop.unwrap_or(far.len())).unwrap_or_default();
-        // Two folds without a branch: compiled to vector code, natively and with simd128.
-        let mut bits = 0u8;
-        let mut control = false;
-        for &byte in run {
-            bits |= byte;
-            control |= byte < 0x20;
-        }
-        if bits >= 0x80 || control {
-            let at = at.saturating_add(near);
-            self.check(run, at, control, stop.is_none())?;
-        }
-        Ok(near.saturating_add(run.len()))
-    }
-
-    /// Checks a run that is not plain ASCII. `open`: the slice ends with it, so that a UTF-8 sequence may go
-    /// on in the next one.
-    fn check(&mut self, run: &[u8], at: usize, control: bool, open: bool) -> Result<(), Fault> {
-        let broken = match core::str::from_utf8(run) {
-            Ok(_) => None,
-            Err(error) => {
-                let good = error.valid_up_to();
-                let tail = run.get(good..).unwrap_or_default();
-                if error.error_len().is_none() && open {
-                    for (slot, byte) in self.partial.iter_mut().zip(tail) {
-                        *slot = *byte;
-                    }
-                    self.partial_len = u8::try_from(tail.len()).unwrap_or(0);
-                    None
-                } else {
-                    Some(good)
+        let mut length = 0usize;
+        loop {
+            let more = rest.get(length..).unwrap_or_default();
+            length = length.saturating_add(plain_ascii(more));
+            match rest.get(length) {
+                None | Some(b'"' | b'\\') => return Ok(length),
+                Some(0x80..) => length = self.sequences(rest, length, at)?,
+                Some(_) => {
+                    let at = at.saturating_add(length);
+                    return Err(Fault::at(JsonErrorKind::ControlInString, at));
                 }
             }
-        };
-        let control = if control { run.iter().position(|&byte| byte < 0x20) } else { None };
-        let (kind, inside) = match (control, broken) {
-            (None, None) => return Ok(()),
-            (Some(low), None) => (JsonErrorKind::ControlInString, low),
-            (Some(low), Some(bad)) if low < bad => (JsonErrorKind::ControlInString, low),
-            (_, Some(bad)) => (JsonErrorKind::BadUtf8, bad),
-        };
-        Err(Fault::at(kind, at.saturating_add(inside)))
+        }
+    }
+
+    /// Checks the bytes from `from` on that are no ASCII, and gives the offset of what follows. At the slice's end a
+    /// sequence may go on in the next one.
+    fn sequences(&mut self, rest: &[u8], from: usize, at: usize) -> Result<usize, Fault> {
+        let more = rest.get(from..).unwrap_or_default();
+        let end = more.iter().position(u8::is_ascii);
+        let run = more.get(..end.unwrap_or(more.len())).unwrap_or_default();
+        if let Err(error) = core::str::from_utf8(run) {
+            let good = error.valid_up_to();
+            if error.error_len().is_some() || end.is_some() {
+                let at = at.saturating_add(from).saturating_add(good);
+                return Err(Fault::at(JsonErrorKind::BadUtf8, at));
+            }
+            let tail = run.get(good..).unwrap_or_default();
+            for (slot, byte) in self.partial.iter_mut().zip(tail) {
+                *slot = *byte;
+            }
+            self.partial_len = u8::try_from(tail.len()).unwrap_or(0);
+        }
+        Ok(from.saturating_add(run.len()))
     }
 
     /// Takes one byte more of a UTF-8 sequence that an earlier slice began.
@@ -236,35 +222,3 @@ fn short_escape(byte: u8) -> Option<u8> {
         _ => return None,
     })
 }
-
-/// Length of the plain start of `bytes`: ASCII without quote, backslash and control characters. Looks no
-/// further than [`NEAR`] bytes.
-///
-/// Eight bytes at a time in a register: in escaped text most runs are so short that a call of memchr costs
-/// more than they do.
-#[inline]
-fn plain_ascii(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGH: u64 = ONES << 7;
-    // Marks the high bit of each byte that is zero; exact up to the first mark, which is all we use.
-    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    let each = |byte: u8| ONES.wrapping_mul(u64::from(byte));
-    let bytes = bytes.get(..NEAR).unwrap_or(bytes);
-    let mut length = 0usize;
-    let (words, tail) = bytes.as_chunks::<8>();
-    for word in words {
-        let word = u64::from_le_bytes(*word);
-        let low = word.wrapping_sub(each(0x20)) & !word;
-        let special = (zero(word ^ each(b'"')) | zero(word ^ each(b'\\')) | low | word) & HIGH;
-        if special != 0 {
-            let plain = special.trailing_zeros() / 8;
-            return length.saturating_add(usize::try_from(plain).unwrap_or(0));
-        }
-        length = length.saturating_add(8);
-    }
-    let plain = |byte: &&u8| matches!(**byte, b' '..=0x7f) && !matches!(**byte, b'"' | b'\\');
-    length.saturating_add(tail.iter().take_while(plain).count())
-}
-
-/// How far [`plain_ascii`] looks before the search goes over to memchr.
-const NEAR: usize = 32;
