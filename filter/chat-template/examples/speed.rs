@@ -45,8 +45,11 @@ fn main() {
 
 fn chat(messages: usize, text: &str) -> ChatRequest<'_> {
     let roles = ["user", "assistant"].into_iter().cycle();
-    let message =
-        |role| Message { role: Some(role), content: Content::Text(text), ..Message::default() };
+    let message = |role| Message {
+        role: Some(role),
+        content: Content::Text(text.as_bytes()),
+        ..Message::default()
+    };
     ChatRequest { messages: roles.take(messages).map(message).collect(), ..ChatRequest::default() }
 }
 

@@ -1,6 +1,6 @@
 //! `continue_final_message`: the prompt ends inside the last message (`render_jinja_template` in `transformers`).
 
-use crate::conversation::{Body, Turn};
+use crate::conversation::{Body, Turn, checked};
 use crate::error::RenderError;
 use crate::methods::strip;
 use std::borrow::Cow;
@@ -24,8 +24,9 @@ impl Continuation {
                 texts.last_mut().ok_or(RenderError::Refused("no text to continue"))?
             }
         };
-        let message = strip(text, None, true, true).to_owned();
-        *text = Cow::Owned(format!("{text}{TAG}"));
+        let whole = checked(text)?;
+        let message = strip(whole, None, true, true).to_owned();
+        *text = Cow::Owned(format!("{whole}{TAG}").into_bytes());
         Ok(Self { message })
     }
 

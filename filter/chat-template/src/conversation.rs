@@ -33,8 +33,8 @@ impl<'a> Turn<'a> {
 /// A reshaped content.
 #[derive(Clone)]
 pub(crate) enum Body<'a> {
-    Text(Cow<'a, str>),
-    Parts(Vec<Cow<'a, str>>),
+    Text(Cow<'a, [u8]>),
+    Parts(Vec<Cow<'a, [u8]>>),
 }
 
 /// Reshapes the messages for a template that takes contents as `format` says. One that does not know the role
@@ -80,7 +80,7 @@ fn body<'a>(
     role: &str,
     format: ContentFormat,
 ) -> Result<Body<'a>, RenderError> {
-    let mut texts: Vec<&'a str> = match &message.content {
+    let mut texts: Vec<&'a [u8]> = match &message.content {
         Content::None => vec![],
         Content::Text(text) => vec![text],
         Content::Parts(parts) => {
@@ -99,17 +99,18 @@ fn body<'a>(
         return Ok(Body::Parts(texts.into_iter().map(Cow::Borrowed).collect()));
     }
     Ok(Body::Text(match *texts {
-        [] => Cow::Borrowed(""),
+        [] => Cow::Borrowed(&[]),
         [text] => Cow::Borrowed(text),
-        _ => Cow::Owned(texts.join("\n")),
+        _ => Cow::Owned(texts.join(&b'\n')),
     }))
 }
 
-fn without_billing_header(text: &str) -> Option<&str> {
-    if !text.starts_with(BILLING_HEADER) {
+fn without_billing_header(text: &[u8]) -> Option<&[u8]> {
+    if !text.starts_with(BILLING_HEADER.as_bytes()) {
         return Some(text);
     }
-    text.split_once('\n').map(|(_, rest)| rest).filter(|rest| !rest.is_empty())
+    let end = memchr::memchr(b'\n', text)?.saturating_add(1);
+    text.get(end..).filter(|rest| !rest.is_empty())
 }
 
 /// All system messages in one at the front, if there is more than that one.
@@ -119,17 +120,17 @@ fn one_system_message(turns: Vec<Turn<'_>>) -> Vec<Turn<'_>> {
         return turns;
     }
     let (system, others): (Vec<_>, Vec<_>) = turns.into_iter().partition(is_system);
-    let texts: Vec<String> = system
+    let texts: Vec<Vec<u8>> = system
         .into_iter()
         .map(|turn| match turn.content {
             Body::Text(text) => text.into_owned(),
-            Body::Parts(texts) => texts.join("\n"),
+            Body::Parts(texts) => texts.join(&b'\n'),
         })
         .filter(|text| !text.is_empty())
         .collect();
     let merged = Turn {
         role: "system",
-        content: Body::Text(Cow::Owned(texts.join("\n\n"))),
+        content: Body::Text(Cow::Owned(texts.join(b"\n\n".as_slice()))),
         tool_calls: None,
         reasoning: None,
         tool_call_id: None,
@@ -225,18 +226,24 @@ pub(crate) fn json(raw: &[u8]) -> Result<Value, RenderError> {
 }
 
 /// The list that templates know as `messages`.
-pub(crate) fn messages_value(turns: Vec<Turn<'_>>) -> Value {
-    Value::from(turns.into_iter().map(turn_value).collect::<Vec<_>>())
+pub(crate) fn messages_value(turns: Vec<Turn<'_>>) -> Result<Value, RenderError> {
+    Ok(Value::from(turns.into_iter().map(turn_value).collect::<Result<Vec<_>, _>>()?))
 }
 
-fn turn_value(turn: Turn<'_>) -> Value {
+/// A text that a template is to see.
+pub(crate) fn checked(text: &[u8]) -> Result<&str, RenderError> {
+    core::str::from_utf8(text).map_err(|_| RenderError::Refused("a content that is not UTF-8"))
+}
+
+fn turn_value(turn: Turn<'_>) -> Result<Value, RenderError> {
     let content = match turn.content {
-        Body::Text(text) => Value::from(text),
+        Body::Text(text) => Value::from(checked(&text)?),
         Body::Parts(texts) => {
-            let part = |text: Cow<'_, str>| {
-                Value::from_pairs([("type", Value::from("text")), ("text", Value::from(text))])
+            let part = |text: Cow<'_, [u8]>| {
+                let text = Value::from(checked(&text)?);
+                Ok(Value::from_pairs([("type", Value::from("text")), ("text", text)]))
             };
-            Value::from(texts.into_iter().map(part).collect::<Vec<_>>())
+            Value::from(texts.into_iter().map(part).collect::<Result<Vec<_>, RenderError>>()?)
         }
     };
     let mut fields = vec![("role", Value::from(turn.role)), ("content", content)];
@@ -257,5 +264,5 @@ fn turn_value(turn: Turn<'_>) -> Value {
     if turn.role == "developer" {
         fields.push(("tools", Value::from(())));
     }
-    Value::from_object(MessageValue(fields))
+    Ok(Value::from_object(MessageValue(fields)))
 }

@@ -25,7 +25,7 @@ pub(crate) fn needs_system_first(text: &str) -> bool {
 /// vLLM's `_probe_disabled_thinking_effort`: `low` where the template rejects or ignores `none`.
 pub(crate) fn disabled_thinking_effort(template: &Template) -> &'static str {
     let prompt = |effort| {
-        let content = Content::Text("Hi");
+        let content = Content::Text(b"Hi");
         let message = Message { role: Some("user"), content, ..Default::default() };
         let request = ChatRequest {
             messages: vec![message],

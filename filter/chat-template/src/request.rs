@@ -42,8 +42,9 @@ pub enum Content<'a> {
     /// Not sent, or null.
     #[default]
     None,
-    /// One string.
-    Text(&'a str),
+    /// One string, in UTF-8. It may be long and is looked at only where it must be, so it is bytes: what a template is to
+    /// see is checked, and fails if it is no UTF-8.
+    Text(&'a [u8]),
     /// A list of parts.
     Parts(Vec<Part<'a>>),
 }
@@ -65,8 +66,8 @@ impl Content<'_> {
 /// One part of a structured content.
 #[derive(Debug, Clone, Copy)]
 pub enum Part<'a> {
-    /// Text.
-    Text(&'a str),
+    /// Text, in UTF-8.
+    Text(&'a [u8]),
     /// Anything else (an image, say): its bytes in the prompt cannot be known here.
     Other,
 }

@@ -9,6 +9,7 @@
 //! - all else that looks into a string (its length, its JSON) fails on a mark, and then the whole texts are rendered.
 
 use crate::conversation::{Body, Turn};
+use memchr::memmem;
 use std::borrow::Cow;
 
 /// Begins and ends a mark: a character that no text has, since Unicode says so (U+10FFFE).
@@ -76,7 +77,7 @@ impl Needles {
 
 /// What was taken out of a conversation.
 pub(crate) struct Removed<'a> {
-    texts: Vec<&'a str>,
+    texts: Vec<&'a [u8]>,
     /// Bytes in all.
     pub(crate) bytes: usize,
 }
@@ -88,10 +89,10 @@ pub(crate) fn shorten<'a>(
     needles: &Needles,
     in_parts: bool,
 ) -> Option<Removed<'a>> {
-    let is_marked = |text: &str| text.contains(MARK);
+    let is_marked = |text: &[u8]| memmem::find(text, MARK_TEXT.as_bytes()).is_some();
     let mut removed = Removed { texts: Vec::new(), bytes: 0 };
     for turn in turns {
-        if turn.labels().any(is_marked) {
+        if turn.labels().any(|label| is_marked(label.as_bytes())) {
             return None;
         }
         match &mut turn.content {
@@ -111,14 +112,15 @@ pub(crate) fn shorten<'a>(
 
 impl<'a> Removed<'a> {
     /// `None` if the text looks marked.
-    fn take_from(&mut self, text: &mut Cow<'a, str>, needles: &Needles) -> Option<()> {
+    fn take_from(&mut self, text: &mut Cow<'a, [u8]>, needles: &Needles) -> Option<()> {
         let parts = match *text {
-            Cow::Borrowed(whole) if !needles.occur_in(whole.as_bytes()) => cut(whole),
-            _ if text.contains(MARK) => return None,
+            Cow::Borrowed(whole) if !needles.occur_in(whole) => cut(whole),
+            _ if memmem::find(text, MARK_TEXT.as_bytes()).is_some() => return None,
             _ => None,
         };
         let Some((head, middle, tail)) = parts else { return Some(()) };
-        *text = Cow::Owned(format!("{head}{MARK}{}{MARK}{tail}", self.texts.len()));
+        let mark = format!("{MARK}{}{MARK}", self.texts.len());
+        *text = Cow::Owned([head, mark.as_bytes(), tail].concat());
         self.texts.push(middle);
         self.bytes = self.bytes.saturating_add(middle.len());
         Some(())
@@ -140,14 +142,13 @@ impl<'a> Removed<'a> {
         let mut resolved = Vec::with_capacity(pieces.len());
         for (index, piece) in pieces.iter().enumerate() {
             resolved.push(if index.is_multiple_of(2) {
-                *piece
+                piece.as_bytes()
             } else {
                 let number: usize = piece.parse().map_err(|_| BrokenMark)?;
                 self.texts.get(number).ok_or(BrokenMark)?
             });
         }
         for piece in resolved {
-            let piece = piece.as_bytes();
             let piece = piece.get(..left).unwrap_or(piece);
             left = left.saturating_sub(piece.len());
             if !piece.is_empty() {
@@ -164,17 +165,16 @@ pub(crate) struct BrokenMark;
 
 /// Head, middle and tail of a long text. The cuts are before ASCII characters, so that each piece can be normalised by
 /// itself; both ends hold a letter or digit, so that stripping stops inside them.
-fn cut(text: &str) -> Option<(&str, &str, &str)> {
+fn cut(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     if text.len() < LONG {
         return None;
     }
-    let bytes = text.as_bytes();
-    let is_ascii = |at: &usize| bytes.get(*at).is_some_and(u8::is_ascii);
+    let is_ascii = |at: &usize| text.get(*at).is_some_and(u8::is_ascii);
     let front = (EDGE..EDGE.saturating_add(REACH)).find(is_ascii)?;
     let last = text.len().checked_sub(EDGE)?;
     let back = (last.checked_sub(REACH)?..=last).rev().find(is_ascii)?;
     let (head, rest) = text.split_at_checked(front)?;
     let (middle, tail) = rest.split_at_checked(back.checked_sub(front)?)?;
-    let stops = |edge: &str| edge.bytes().any(|byte| byte.is_ascii_alphanumeric());
+    let stops = |edge: &[u8]| edge.iter().any(u8::is_ascii_alphanumeric);
     (stops(head) && stops(tail)).then_some((head, middle, tail))
 }

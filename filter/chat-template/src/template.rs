@@ -216,7 +216,7 @@ impl Template {
         clock_unix_s: u64,
     ) -> Result<Vec<(String, Value)>, RenderError> {
         let mut context = self.arguments(request)?;
-        context.push(("messages".into(), messages_value(turns)));
+        context.push(("messages".into(), messages_value(turns)?));
         context.push(("tools".into(), request.tools.map_or(Ok(Value::from(())), tools_value)?));
         context.push(("documents".into(), documents_value(request.documents)?));
         let adds_prompt = request.add_generation_prompt.unwrap_or(true);

@@ -56,8 +56,8 @@ fn plain(template: &Template, request: &ChatRequest<'_>) -> Option<Vec<u8>> {
 /// A conversation of these contents, users first.
 fn chat(contents: &[Vec<String>]) -> ChatRequest<'_> {
     let content = |texts: &'_ [String]| match texts {
-        [text] => Content::Text(leak(text)),
-        _ => Content::Parts(texts.iter().map(|text| Part::Text(leak(text))).collect()),
+        [text] => Content::Text(leak(text).as_bytes()),
+        _ => Content::Parts(texts.iter().map(|text| Part::Text(leak(text).as_bytes())).collect()),
     };
     let roles = ["user", "assistant"].into_iter().cycle();
     let message = |(texts, role): (&Vec<String>, &'static str)| Message {

@@ -15,7 +15,7 @@ fn request() -> ChatRequest<'static> {
             super::says("user", "hé<b>"),
             Message {
                 role: Some("assistant"),
-                content: Content::Text("x</think>y"),
+                content: Content::Text(b"x</think>y"),
                 tool_calls: Some(ToolCalls::Json(CALLS.as_bytes())),
                 ..Message::default()
             },

@@ -22,7 +22,7 @@ pub(crate) fn render(template: &str, request: &ChatRequest<'_>) -> Result<String
 
 /// A message of plain text.
 pub(crate) fn says<'a>(role: &'a str, text: &'a str) -> Message<'a> {
-    Message { role: Some(role), content: Content::Text(text), ..Message::default() }
+    Message { role: Some(role), content: Content::Text(text.as_bytes()), ..Message::default() }
 }
 
 /// A request of one user message.

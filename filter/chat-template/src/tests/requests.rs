@@ -24,7 +24,7 @@ fn message(template: &str, message: Message<'_>) -> Result<String, RenderError> 
 fn only_an_assistants_and_a_tools_extra_fields_come_through() {
     let all = |role| Message {
         role: Some(role),
-        content: Content::Text("c"),
+        content: Content::Text(b"c"),
         name: Some("n"),
         tool_call_id: Some("t"),
         reasoning: Some("r"),
@@ -49,9 +49,9 @@ fn only_an_assistants_and_a_tools_extra_fields_come_through() {
 fn contents_take_the_shape_that_the_template_wants() {
     let strings = "{{ messages[0].content | tojson }}";
     let parts = "{% for p in messages[0].content %}{% endfor %}{% for m in messages %}{% for p in m.content %}{% endfor %}{% endfor %}{{ messages[0].content | tojson }}";
-    let two = || Content::Parts(vec![Part::Text("a"), Part::Text("b")]);
+    let two = || Content::Parts(vec![Part::Text(b"a"), Part::Text(b"b")]);
     for (content, as_string, as_parts) in [
-        (Content::Text("a"), r#""a""#, r#"[{"type": "text", "text": "a"}]"#),
+        (Content::Text(b"a"), r#""a""#, r#"[{"type": "text", "text": "a"}]"#),
         (two(), r#""a\nb""#, r#"[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]"#),
         (Content::None, r#""""#, "[]"),
         (Content::Parts(vec![]), r#""""#, "[]"),
@@ -64,7 +64,7 @@ fn contents_take_the_shape_that_the_template_wants() {
         let tool = Message { role: Some("tool"), ..user() };
         assert_eq!(message(parts, tool).as_deref(), Ok(as_string));
     }
-    let image = Content::Parts(vec![Part::Text("a"), Part::Other]);
+    let image = Content::Parts(vec![Part::Text(b"a"), Part::Other]);
     let image = Message { role: Some("user"), content: image, ..Message::default() };
     assert!(matches!(message(strings, image), Err(RenderError::Unsupported(_))));
 }

@@ -7,7 +7,9 @@
 #[cfg(target_arch = "wasm32")]
 #[inline]
 pub(super) fn plain_ascii(bytes: &[u8]) -> usize {
-    use core::arch::wasm32::{i8x16_lt, i8x16_splat, u8x16_bitmask, u8x16_eq, u8x16_splat, v128_or};
+    use core::arch::wasm32::{
+        i8x16_lt, i8x16_splat, u8x16_bitmask, u8x16_eq, u8x16_splat, v128_or,
+    };
     let mut length = 0usize;
     let (blocks, tail) = bytes.as_chunks::<16>();
     for block in blocks {

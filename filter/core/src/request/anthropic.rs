@@ -59,13 +59,13 @@ impl Joined {
     ) -> Result<ChatRequest<'a>, RenderError> {
         let mut messages = Vec::with_capacity(facts.messages().len());
         if !self.system.is_empty() {
-            messages.push(text_message("system", &self.system));
+            messages.push(text_message("system", self.system.as_bytes()));
         }
         let mut results = self.results.iter();
         for (message, joined) in facts.messages().iter().zip(&self.messages) {
             match role(facts, message) {
                 Some("system") if template.merges_inline_system() || joined.is_empty() => {}
-                Some("system") => messages.push(text_message("system", joined)),
+                Some("system") => messages.push(text_message("system", joined.as_bytes())),
                 Some(role @ ("user" | "assistant")) => {
                     turn(facts, message, role, joined, &mut results, &mut messages)?;
                 }
@@ -88,7 +88,7 @@ fn role<'a>(facts: &'a RequestFacts, message: &Message) -> Option<&'a str> {
     message.role.map(|role| facts.str(role))
 }
 
-fn text_message<'a>(role: &'a str, text: &'a str) -> template::Message<'a> {
+fn text_message<'a>(role: &'a str, text: &'a [u8]) -> template::Message<'a> {
     let content = template::Content::Text(text);
     template::Message { role: Some(role), content, ..template::Message::default() }
 }
@@ -137,7 +137,7 @@ fn turn<'a>(
     for part in facts.parts(message.content) {
         match *part {
             Part::Text(span) if span.is_empty() => {}
-            Part::Text(span) => texts.push(template::Part::Text(facts.str(span))),
+            Part::Text(span) => texts.push(template::Part::Text(facts.bytes(span))),
             Part::Thinking(_) => thinks = true,
             Part::ToolUse { id, name, .. } => calls.push(ToolCall {
                 id: string(facts, id),
@@ -146,11 +146,11 @@ fn turn<'a>(
             }),
             Part::ToolResult { id, content } if role == "user" => {
                 let text = match content {
-                    Content::None => "",
-                    Content::Text(span) => facts.str(span),
+                    Content::None => &[],
+                    Content::Text(span) => facts.bytes(span),
                     Content::Parts { .. } => {
                         only_text(facts, content)?;
-                        results.next().map(String::as_str).unwrap_or_default()
+                        results.next().map(String::as_bytes).unwrap_or_default()
                     }
                 };
                 let mut result = text_message("tool", text);
@@ -168,7 +168,7 @@ fn turn<'a>(
         }
     }
     let content = match (message.content, texts.as_slice()) {
-        (Content::Text(span), _) => template::Content::Text(facts.str(span)),
+        (Content::Text(span), _) => template::Content::Text(facts.bytes(span)),
         (_, []) => template::Content::None,
         (_, [template::Part::Text(text)]) => template::Content::Text(text),
         _ => template::Content::Parts(texts),

@@ -67,10 +67,10 @@ fn chat_message<'a>(facts: &'a RequestFacts, message: &Message) -> template::Mes
 fn chat_content(facts: &RequestFacts, content: Content) -> template::Content<'_> {
     match content {
         Content::None => template::Content::None,
-        Content::Text(span) => template::Content::Text(facts.str(span)),
+        Content::Text(span) => template::Content::Text(facts.bytes(span)),
         Content::Parts { .. } => {
             let part = |part: &Part| match *part {
-                Part::Text(span) | Part::Thinking(span) => template::Part::Text(facts.str(span)),
+                Part::Text(span) | Part::Thinking(span) => template::Part::Text(facts.bytes(span)),
                 _ => template::Part::Other,
             };
             template::Content::Parts(facts.parts(content).iter().map(part).collect())
