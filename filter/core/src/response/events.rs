@@ -2,6 +2,7 @@
 
 use super::chunk::ChunkReader;
 use super::facts::ResponseFacts;
+use super::opening::Opening;
 use super::sse::EventSink;
 use crate::json::Scanner;
 
@@ -26,6 +27,7 @@ pub(super) struct ChunkEvents {
     payload: Payload,
     scanner: Scanner,
     chunk: ChunkReader,
+    opening: Opening,
     pub(super) facts: ResponseFacts,
 }
 
@@ -35,20 +37,23 @@ impl Default for ChunkEvents {
             payload: Payload::Empty,
             scanner: Scanner::new(),
             chunk: ChunkReader::new(),
+            opening: Opening::default(),
             facts: ResponseFacts::default(),
         }
     }
 }
 
 impl ChunkEvents {
-    fn begin(&mut self, first: u8) {
-        self.payload = if DONE.first() == Some(&first) {
-            Payload::Done(0)
-        } else {
-            self.scanner = Scanner::new();
-            self.chunk = ChunkReader::new();
-            Payload::Json
-        };
+    /// A payload begins with `piece`, which is not empty.
+    fn begin(&mut self, piece: &[u8]) {
+        if piece.first() == DONE.first() {
+            self.done(0, piece);
+            return;
+        }
+        self.payload = Payload::Json;
+        if self.opening.read(piece, &mut self.scanner, &mut self.chunk).is_err() {
+            self.payload = Payload::Bad;
+        }
     }
 
     fn json(&mut self, piece: &[u8]) {
@@ -74,18 +79,16 @@ impl ChunkEvents {
 
 impl EventSink for ChunkEvents {
     fn data(&mut self, piece: &[u8], _at: usize) {
-        let mut piece = piece;
-        if self.payload == Payload::Empty {
-            piece = piece.trim_ascii_start();
-            match piece.first() {
-                Some(&first) => self.begin(first),
-                None => return,
-            }
-        }
         match self.payload {
+            Payload::Empty => {
+                let piece = piece.trim_ascii_start();
+                if !piece.is_empty() {
+                    self.begin(piece);
+                }
+            }
             Payload::Done(seen) => self.done(seen, piece),
             Payload::Json => self.json(piece),
-            Payload::Empty | Payload::Bad => {}
+            Payload::Bad => {}
         }
     }
 

@@ -18,6 +18,7 @@ mod events;
 pub mod facts;
 mod fields;
 pub mod model_name;
+mod opening;
 pub mod outcome;
 pub mod reader;
 pub mod sse;

@@ -424,5 +424,30 @@ mod any_bytes {
             prop_assert_eq!(read(stream_reader(), slices, End::Clean), whole);
             prop_assert_eq!(read(stream_reader(), text.as_bytes().chunks(1), End::Clean), whole);
         }
+
+        /// Chunks whose beginnings are the same, nearly the same, or not at all: byte by byte no opening is ever known.
+        #[test]
+        fn chunks_that_begin_alike_are_read_as_if_they_did_not(
+            chunks in proptest::collection::vec((0usize..3, 0usize..4, proptest::sample::select(vec![
+                "\"choices\":[{\"delta\":{\"content\":\"a\"}}]}", "\"choices\":[{\"delta\":{\"content\":\"\"}}]}",
+                "\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}",
+                "\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}",
+                "\"error\":{\"code\":500}}", "\"choices\":[{\"text\":\"é\"}]} ", "\"choices\":[", "}", "]", "",
+            ])), 0..12),
+        ) {
+            let text: String = chunks
+                .into_iter()
+                .map(|(begins, created, rest)| {
+                    let begins = [
+                        "{\"id\":\"chatcmpl-8f14e45fceea167a5a36dedd4bea2543\",",
+                        "{\"id\":\"chatcmpl-8f14e45fceea167a5a36dedd4bea2543\",\"object\":\"chat.completion.chunk\",",
+                        "{",
+                    ][begins];
+                    format!("data: {begins}\"created\":{created},{rest}\n\n")
+                })
+                .collect();
+            let whole = read(stream_reader(), [text.as_bytes()], End::Clean);
+            prop_assert_eq!(read(stream_reader(), text.as_bytes().chunks(1), End::Clean), whole);
+        }
     }
 }

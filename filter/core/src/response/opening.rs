@@ -1,0 +1,69 @@
+//! What the chunks of a stream begin with: hundreds of bytes that are the same in each (`id`, `created`, `model`), read
+//! once.
+//!
+//! A push scanner's state after some bytes is a function of these bytes. So the state after the opening is kept, and a
+//! chunk that begins with the same bytes is read from there on: what comes out is the same as without.
+
+use super::chunk::ChunkReader;
+use crate::json::{JsonError, Scanner};
+
+/// Bytes of an opening that are kept at most.
+const MOST: usize = 512;
+
+/// A shorter one is not worth the copies of the state.
+const LEAST: usize = 32;
+
+/// The opening that chunks had in common so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Opening {
+    known: Option<Box<Known>>,
+    /// How the last chunk began that did not begin as known.
+    last: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    bytes: Vec<u8>,
+    /// What reads a chunk, after these bytes.
+    scanner: Scanner,
+    chunk: ChunkReader,
+}
+
+impl Opening {
+    /// Reads the beginning of a chunk, as much of it as is there.
+    pub(super) fn read(
+        &mut self,
+        piece: &[u8],
+        scanner: &mut Scanner,
+        chunk: &mut ChunkReader,
+    ) -> Result<(), JsonError> {
+        if let Some(known) = &self.known
+            && let Some(rest) = without(piece, &known.bytes)
+        {
+            scanner.clone_from(&known.scanner);
+            chunk.clone_from(&known.chunk);
+            return scanner.feed(rest, chunk);
+        }
+        *scanner = Scanner::new();
+        *chunk = ChunkReader::new();
+        let same = self.last.iter().zip(piece).take_while(|(a, b)| a == b).count();
+        self.last.clear();
+        self.last.extend_from_slice(piece.get(..MOST).unwrap_or(piece));
+        let Some((bytes, rest)) = piece.split_at_checked(same).filter(|_| same >= LEAST) else {
+            return scanner.feed(piece, chunk);
+        };
+        scanner.feed(bytes, chunk)?;
+        let (bytes, at, fields) = (bytes.to_vec(), scanner.clone(), chunk.clone());
+        self.known = Some(Box::new(Known { bytes, scanner: at, chunk: fields }));
+        scanner.feed(rest, chunk)
+    }
+}
+
+/// What follows `opening` in `piece`, if it begins with that. Compared 16 bytes at a time: WebAssembly's `memcmp` goes
+/// byte by byte.
+fn without<'a>(piece: &'a [u8], opening: &[u8]) -> Option<&'a [u8]> {
+    let (begin, rest) = piece.split_at_checked(opening.len())?;
+    let (ours, our_tail) = begin.as_chunks::<16>();
+    let (known, known_tail) = opening.as_chunks::<16>();
+    (ours == known && our_tail == known_tail).then_some(rest)
+}
