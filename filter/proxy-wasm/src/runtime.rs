@@ -251,6 +251,7 @@ impl Runtime {
     pub(crate) fn pace(&mut self, applier: bool, now_ms: u64) -> bool {
         let works = now_ms.abs_diff(self.worked_ms) < BUSY_MS || !self.parcel.is_empty();
         self.ticks_fast = applier || works;
+        self.vm.set_ticks_fast(self.ticks_fast);
         self.ticks_fast
     }
 

@@ -346,7 +346,10 @@ impl HttpContext for Stream {
     }
 
     fn on_log(&mut self) {
-        self.begin();
+        // Nearly always the answer's end was just seen.
+        if !self.recorded {
+            self.begin();
+        }
         self.still_reads(false);
         let client_gone = !self.recorded && !self.shared.replied.get() && downstream_left();
         self.event(|exchange, env| exchange.on_done(env, client_gone));

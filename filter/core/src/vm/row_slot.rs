@@ -21,6 +21,11 @@ impl RowSlot {
         self.slot
     }
 
+    /// Whether it was written less than `ms` ago.
+    pub(super) fn is_younger_than(&self, ms: u64, now_ms: u64) -> bool {
+        now_ms.checked_sub(self.written_ms).is_some_and(|age| age < ms)
+    }
+
     /// Writes the ledger into this VM's row if it changed or a heartbeat is due. Takes a slot first if
     /// this VM has none, or has lost it: one that was never used or whose owner is gone.
     pub(super) fn write(

@@ -18,6 +18,9 @@ const HEAD_START_MS: u64 = 150;
 /// How often the lease is renewed.
 const RENEW_MS: u64 = 300;
 
+/// A row is not written again before that, but at ticks.
+const ROW_MS: u64 = 2;
+
 /// Frames in the ring: the applier publishes at its ticks, every 5 ms, so this is some seconds of changes. All
 /// VMs of an Envoy must agree on it, so it is no setting.
 const RING_SLOTS: usize = 512;
@@ -48,6 +51,7 @@ pub struct VmState {
     pub(super) totals: Totals,
     totals_cas: u32,
     refreshed_ms: u64,
+    ticks_fast: bool,
     pub(super) applier: Option<Applier>,
     renewed_ms: u64,
     reluctant: bool,
@@ -72,6 +76,7 @@ impl VmState {
             totals: Totals::default(),
             totals_cas: 0,
             refreshed_ms: 0,
+            ticks_fast: false,
             applier: None,
             renewed_ms: 0,
             reluctant: false,
@@ -194,9 +199,17 @@ impl VmState {
         }
     }
 
-    /// Writes this VM's row if it changed or a heartbeat is due. After every event that touches the ledger.
+    /// This VM ticks every few milliseconds, or does not.
+    pub fn set_ticks_fast(&mut self, ticks_fast: bool) {
+        self.ticks_fast = ticks_fast;
+    }
+
+    /// Writes this VM's row if it changed or a heartbeat is due: after every event that touches the ledger. Who reads it
+    /// does so every few milliseconds, so a row that was just written can wait for the next event or tick, if that is near.
     pub fn write_row(&mut self, store: &dyn SharedStore, now_ms: u64) {
-        self.row.write(store, &self.keys, &self.ledger, now_ms);
+        if !self.ticks_fast || !self.row.is_younger_than(ROW_MS, now_ms) {
+            self.row.write(store, &self.keys, &self.ledger, now_ms);
+        }
     }
 
     /// The regular work. Returns whether this VM is the applier afterwards.
@@ -205,7 +218,7 @@ impl VmState {
         self.hold_role(store, now_ms);
         self.refresh(store);
         self.take_sessions(now_ms);
-        self.write_row(store, now_ms);
+        self.row.write(store, &self.keys, &self.ledger, now_ms);
         if self.follower.replica.needs_sweep() {
             self.follower.replica.sweep_some();
         }

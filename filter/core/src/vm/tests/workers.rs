@@ -295,6 +295,30 @@ crate::tests! {
         assert!(envoy.totals().all().is_empty());
     }
 
+    fn a_vm_that_ticks_fast_writes_its_row_at_most_every_other_millisecond_and_at_ticks() {
+        for ticks_fast in [false, true] {
+            let mut envoy = Envoy::new(1, 4);
+            envoy.vms[1].set_ticks_fast(ticks_fast);
+            let requests = |envoy: &mut Envoy| {
+                envoy.vms[0].tick(&envoy.store, envoy.now);
+                envoy.totals().all().iter().map(|(_, c)| c.requests).sum::<u32>()
+            };
+            envoy.choose(1, &chain(9, 5)).unwrap();
+            envoy.now += 500;
+            assert_eq!(requests(&mut envoy), 1, "its row is known to the applier");
+            for n in 0..3 {
+                envoy.choose(1, &chain(n, 5)).unwrap();
+            }
+            assert_eq!(requests(&mut envoy), if ticks_fast { 2 } else { 4 });
+            envoy.now += 2;
+            envoy.choose(1, &chain(3, 5)).unwrap();
+            assert_eq!(requests(&mut envoy), 5);
+            envoy.choose(1, &chain(4, 5)).unwrap();
+            envoy.vms[1].tick(&envoy.store, envoy.now);
+            assert_eq!(requests(&mut envoy), 6);
+        }
+    }
+
     fn the_share_of_a_vm_that_died_vanishes() {
         let mut envoy = Envoy::new(2, 3);
         for _ in 0..10 {
