@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use warmroute_bench::figures::{Figures, Turn};
 use warmroute_bench::plan::{ENDPOINTS, ENTRIES};
 use warmroute_bench::rounds::{Rounds, Way};
 use warmroute_bench::stub::Options;
 use warmroute_bench::targets::{
-    Bench, Mode, Place, Pool, Running, StubEngines, Target, Warmroute, floor, plain,
+    Bench, Mode, Place, Pool, Running, StubEngines, Target, Warmroute, extproc, floor, plain,
 };
 use warmroute_bench::workload::{Case, Length};
 
-use crate::run::say;
+use crate::run::{picker, say};
 
 /// Envoy without the filter, and Envoy with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -28,6 +28,8 @@ enum With {
     FloorHeaders,
     /// One that waits for the body and reads it
     FloorBody,
+    /// An endpoint picker behind ext_proc: $PEER_EPP starts it, as for `run`
+    Extproc,
 }
 
 /// What is compared with plain Envoy.
@@ -68,7 +70,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
         all.push(filter(&bench, *with, &engines, &place.model).await?);
     }
     for running in &all {
-        eprintln!("{}: pid {:?}", running.target.name(), running.proxy_pids());
+        let (proxy, helper) = (running.proxy_pids(), running.helper_pids());
+        eprintln!("{}: pid {proxy:?}, beside it {helper:?}", running.target.name());
     }
     let way = |running| Way { running, engines: &engines, index_entries: ENTRIES };
     let mut figures = Figures::default();
@@ -83,20 +86,27 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
     rounds(1).run(&mut Figures::default()).await;
     rounds(arguments.rounds).run(&mut figures).await;
     let mut table = vec![format!(
-        "{:<18} {:>14} {:>14} {:>14} {:>14}  (and over envoy)",
-        "", "p50 us", "TTFT p99 us", "rps", "CPU us"
+        "{:<18} {:>14} {:>14} {:>14} {:>14} {:>14} {:>7}  (and over envoy)",
+        "", "p50 us", "TTFT p99 us", "rps", "CPU us", "with helper's", "failed"
     )];
     let envoy = all.first().map(|envoy| way(envoy).key(arguments.case, arguments.connections));
     for running in &all {
         let key = way(running).key(arguments.case, arguments.connections);
-        let figures_of: [fn(&Turn) -> f64; 4] =
-            [|turn| turn.p50_us, |turn| turn.ttft_p99_us, |turn| turn.rps, |turn| turn.cpu_us];
+        let figures_of: [fn(&Turn) -> f64; 5] = [
+            |turn| turn.p50_us,
+            |turn| turn.ttft_p99_us,
+            |turn| turn.rps,
+            |turn| turn.cpu_us,
+            |turn| turn.cpu_us + turn.helper_cpu_us,
+        ];
         let cells = figures_of.map(|of| {
             let ratio = envoy.and_then(|envoy| figures.ratio(key, envoy, of)).unwrap_or_default();
             let median = figures.median(key, of).unwrap_or_default();
             format!("{median:>8.0} {:>5.2}", ratio.median)
         });
-        table.push(format!("{:<18} {}", running.target.name(), cells.join(" ")));
+        let failed = figures.sum(key, |turn| turn.failures).unwrap_or_default();
+        let name = running.target.name();
+        table.push(format!("{name:<18} {} {failed:>7}", cells.join(" ")));
     }
     say(&table.join("\n"));
     Ok(true)
@@ -112,6 +122,10 @@ async fn filter(
         With::FloorNothing => return floor(bench, engines, Target::FloorNothing).await,
         With::FloorHeaders => return floor(bench, engines, Target::FloorHeaders).await,
         With::FloorBody => return floor(bench, engines, Target::FloorBody).await,
+        With::Extproc => {
+            let command = picker().context("PEER_EPP is not set")?;
+            return extproc(bench, engines, &command).await;
+        }
         With::Approximate => (Target::Warmroute, Mode::Approximate),
         With::Precise => (Target::Precise, Mode::Precise),
         With::Full => (Target::Full, Mode::Full),

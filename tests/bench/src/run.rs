@@ -57,7 +57,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
     let mut plan = if arguments.short { Plan::short() } else { Plan::whole() };
     plan.rounds = arguments.rounds.unwrap_or(plan.rounds);
     let router = std::env::var_os("VLLM_ROUTER").map(PathBuf::from).filter(|path| path.exists());
-    let picker = std::env::var("PEER_EPP").ok().filter(|command| !command.trim().is_empty());
+    let picker = picker();
     let before = load_average();
     cores.start_others();
 
@@ -80,6 +80,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
                 .max(if cores.split() { 2 } else { 1 }),
             pinned: cores.split(),
             envoy: version(&bench.programs.envoy).unwrap_or_default(),
+            picker: picker.clone(),
             vllm_router: router.as_deref().map(|path| version(path).unwrap_or_default()),
             rounds: plan.rounds,
             load_average: [before, load_average()],
@@ -235,6 +236,11 @@ async fn measure_larger(
     };
     rounds.run(figures).await;
     Ok(())
+}
+
+/// The command that starts an endpoint picker, if there is one.
+pub(crate) fn picker() -> Option<String> {
+    std::env::var("PEER_EPP").ok().filter(|command| !command.trim().is_empty())
 }
 
 fn complain<T>(result: Result<T>) -> Option<T> {

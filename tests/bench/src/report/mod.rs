@@ -44,6 +44,8 @@ pub struct Machine {
     pub envoy: String,
     /// What `vllm-router --version` says, if it is there.
     pub vllm_router: Option<String>,
+    /// What started the endpoint picker, if there was one.
+    pub picker: Option<String>,
     /// Rounds of chats and streams.
     pub rounds: usize,
     /// Load average of the last minute, before and after.
@@ -122,7 +124,7 @@ impl Report {
 /// Rows for people.
 fn table(rows: &[Row]) -> String {
     let mut out = format!(
-        "{:<18} {:>5} {:<18} {:>4} {:>8} | {:>9} {:>9} {:>9} {:>9} | {:>7} {:>6} | {:>7} | {:>7} {:>7} {:>7}\n",
+        "{:<18} {:>5} {:<18} {:>4} {:>8} | {:>9} {:>9} {:>9} {:>9} | {:>7} {:>6} | {:>7} | {:>7} {:>7} {:>7} {:>7}\n",
         "case",
         "conn.",
         "target",
@@ -136,12 +138,13 @@ fn table(rows: &[Row]) -> String {
         "failed",
         "MB",
         "proxy",
+        "beside",
         "engines",
         "load"
     );
     for row in rows {
         out.push_str(&format!(
-            "{:<18} {:>5} {:<18} {:>4} {:>8} | {:>9.0} {:>9.0} {:>9.0} {:>9.0} | {:>7.0} {:>6} | {:>7.0} | {:>7.0} {:>7.0} {:>7.0}\n",
+            "{:<18} {:>5} {:<18} {:>4} {:>8} | {:>9.0} {:>9.0} {:>9.0} {:>9.0} | {:>7.0} {:>6} | {:>7.0} | {:>7.0} {:>7.0} {:>7.0} {:>7.0}\n",
             row.case,
             row.concurrency,
             row.target,
@@ -155,10 +158,11 @@ fn table(rows: &[Row]) -> String {
             row.failures,
             row.rss_mb,
             row.cpu_us_per_request,
+            row.helper_cpu_us_per_request,
             row.engines_cpu_us_per_request,
             row.generator_cpu_us_per_request,
         ));
     }
-    out.push_str("(the last three: CPU us a request)\n");
+    out.push_str("(the last four: CPU us a request; beside the proxy is an agent or a picker)\n");
     out
 }

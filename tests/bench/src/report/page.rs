@@ -50,7 +50,9 @@ pub(super) fn page(report: &Report) -> String {
             "<h2>{case}, {concurrency} connections</h2><div class=\"plots\">{}{}{}</div>",
             bars("median latency, ms", &rows, |row| row.p50_us / 1e3),
             bars("requests a second", &rows, |row| row.rps),
-            bars("the proxy's CPU a request, ms", &rows, |row| row.cpu_us_per_request / 1e3),
+            bars("CPU a request, ms: the proxy and what is beside it", &rows, |row| {
+                (row.cpu_us_per_request + row.helper_cpu_us_per_request) / 1e3
+            }),
         ));
     }
     format!(
@@ -151,6 +153,7 @@ mod tests {
                 pinned: true,
                 envoy: "1.40".to_owned(),
                 vllm_router: None,
+                picker: None,
                 rounds: 1,
                 load_average: [0.0; 2],
             },

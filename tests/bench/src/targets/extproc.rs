@@ -1,10 +1,12 @@
 //! Envoy with an endpoint picker behind `ext_proc`, as an inference gateway has it.
 
-use anyhow::Result;
-use warmroute_demo::processes::{Ports, Process, Session, free_ports};
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result, ensure};
+use warmroute_demo::processes::{Ports, free_ports, get};
 
 use super::bootstrap::replace_filter;
-use super::{Bench, Running, StubEngines, Target, envoy, local};
+use super::{Bench, Helper, Running, StubEngines, Target, envoy, local};
 
 const FILTER: &str = r#"          - name: envoy.filters.http.ext_proc
             typed_config:
@@ -20,13 +22,21 @@ const FILTER: &str = r#"          - name: envoy.filters.http.ext_proc
                 response_trailer_mode: SEND
 "#;
 
+/// Counts requests that go to an engine with a pick: without one Envoy goes round robin, and answers come all the same.
+const PICKED: &str = r#"              virtual_clusters:
+              - name: picked
+                headers: [{ name: x-gateway-destination-endpoint, present_match: true }]
+"#;
+/// The counter's place.
+const HOST: &str = "              domains: [\"*\"]\n";
+
 /// Starts `command`, a shell command that runs a picker, and Envoy before it.
 ///
 /// The command is told by its environment where to listen: `EPP_GRPC_PORT` (plain HTTP/2), `EPP_HEALTH_PORT` and
 /// `EPP_METRICS_PORT`; and `EPP_ENDPOINTS`, a file in llm-d's file-discovery form with the engines.
 ///
 /// # Errors
-/// When one of them does not start.
+/// When one of them does not start, or the picker picks nobody.
 pub async fn extproc(bench: &Bench<'_>, engines: &StubEngines, command: &str) -> Result<Running> {
     let dir = bench.folder(Target::Extproc.name())?;
     envoy::write_endpoints(&dir, &engines.endpoints)?;
@@ -45,16 +55,31 @@ pub async fn extproc(bench: &Bench<'_>, engines: &StubEngines, command: &str) ->
         file.display()
     );
     bench.cores.start_proxies();
-    let arguments = ["-c".to_owned(), script];
-    let picker = Process::start("picker", "sh".as_ref(), &arguments, &dir, Session::Shared);
+    let picker = Helper::shell("picker", &script, &dir);
     bench.cores.start_others();
-    let picker = picker?;
+    let mut picker = picker?;
 
     let ports = Ports::free()?;
     let bootstrap = replace_filter(&envoy::bootstrap(bench, ports, "", &dir)?, FILTER)?;
-    let envoy = envoy::start(bench, ports, &(bootstrap + &cluster(grpc)), &dir).await?;
-    envoy::served(envoy.listen, &dir, &[]).await?;
+    let (before, after) = bootstrap.split_once(HOST).context("where is the virtual host?")?;
+    let bootstrap = format!("{before}{HOST}{PICKED}{after}{}", cluster(grpc));
+    let envoy = envoy::start(bench, ports, &bootstrap, &dir).await?;
+    let served = envoy::served(envoy.listen, &dir, &[]).await;
+    // If it has ended, that is why no answer came.
+    picker.process().check_alive()?;
+    served?;
+    ensure!(
+        picked(envoy.admin).await.context("where does Envoy count picks?")? > 0,
+        "answers come, but the picker picks nobody: see {}",
+        picker.process().log().display()
+    );
     Ok(Running::through(envoy, Target::Extproc, Some(picker)))
+}
+
+/// Requests with a pick.
+async fn picked(admin: SocketAddr) -> Option<u64> {
+    let stats = get(admin, "/stats?filter=vcluster.picked.upstream_rq_total").await.ok()?;
+    String::from_utf8_lossy(&stats.body).lines().next()?.rsplit_once(": ")?.1.trim().parse().ok()
 }
 
 /// One more cluster for the end of the bootstrap.

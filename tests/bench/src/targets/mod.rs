@@ -5,6 +5,7 @@ mod engines;
 mod envoy;
 mod extproc;
 mod floor;
+mod helper;
 mod router;
 mod warmroute;
 
@@ -19,6 +20,7 @@ pub use engines::StubEngines;
 pub use envoy::plain;
 pub use extproc::extproc;
 pub use floor::floor;
+pub use helper::Helper;
 pub use router::vllm_router;
 pub use warmroute::{Mode, Pool, Warmroute};
 
@@ -99,7 +101,7 @@ pub struct Running {
     /// The proxy; none on the direct way.
     pub proxy: Option<Process>,
     /// What runs beside it: an agent, a picker.
-    pub helper: Option<Process>,
+    pub helper: Option<Helper>,
     /// Envoy's admin interface, if it is one.
     pub admin: Option<SocketAddr>,
 }
@@ -112,7 +114,7 @@ impl Running {
     }
 
     /// Through an Envoy, with `helper` beside it.
-    fn through(envoy: Envoy, target: Target, helper: Option<Process>) -> Self {
+    fn through(envoy: Envoy, target: Target, helper: Option<Helper>) -> Self {
         let Envoy { process, listen, admin, .. } = envoy;
         Self { target, address: listen, proxy: Some(process), helper, admin: Some(admin) }
     }
@@ -126,7 +128,7 @@ impl Running {
     /// The process beside it.
     #[must_use]
     pub fn helper_pids(&self) -> Vec<u32> {
-        self.helper.iter().map(Process::pid).collect()
+        self.helper.iter().map(Helper::pid).collect()
     }
 
     /// The filter's state, if there is one.

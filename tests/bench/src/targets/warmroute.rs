@@ -113,7 +113,7 @@ impl Warmroute {
             Mode::Precise => Target::Precise,
             Mode::Full => Target::Full,
         };
-        Running::through(self.envoy, target, Some(self.agent.process))
+        Running::through(self.envoy, target, Some(self.agent.process.into()))
     }
 }
 
