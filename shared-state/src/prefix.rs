@@ -3,7 +3,8 @@
 //! A prompt is the byte string that the engine would tokenize (or, in approximate mode, a
 //! stand-in for it). It is cut into blocks of [`BLOCK_BYTES`]; each block's hash depends on all
 //! bytes before it, so two prompts share the hash at position *i* exactly if they share their
-//! first *i* blocks. The tail that fills no block has no hash.
+//! first *i* blocks. The tail that fills no block has no hash. In approximate mode a prompt has segments, and each begins
+//! a block of its own ([`BlockDigester::end_segment`]).
 //!
 //! `h0 = XXH3(stream, model, adapter, cache salt)`, each text with its length before it, and
 //! `h[i] = XXH3(XXH3(block[i]) as 8 LE bytes, seed = h[i-1])`. The block is hashed by itself
@@ -100,6 +101,14 @@ impl BlockDigester {
         }
     }
 
+    /// What comes next begins a block of its own: what is in an unfinished one is digested as short as it is.
+    pub fn end_segment(&mut self, digests: &mut Vec<u64>) {
+        if let Some(short) = self.residual.get(..self.filled).filter(|short| !short.is_empty()) {
+            digests.push(xxh3_64(short));
+        }
+        self.filled = 0;
+    }
+
     /// How many bytes were taken so far, those in the unfinished block included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -142,6 +151,12 @@ mod tests {
         (0..len).map(|i| (i * 31 % 251) as u8).collect()
     }
 
+    fn digests_of(bytes: &[u8]) -> Vec<u64> {
+        let mut digests = Vec::new();
+        BlockDigester::default().push(bytes, &mut digests);
+        digests
+    }
+
     crate::tests! {
         fn only_whole_blocks_count() {
             for (len, blocks) in [(0, 0), (127, 0), (128, 1), (255, 1), (256, 2), (1000, 7)] {
@@ -181,6 +196,23 @@ mod tests {
             roots.sort_unstable();
             roots.dedup();
             assert_eq!(roots.len(), scopes.len());
+        }
+
+        fn a_segment_begins_a_block_of_its_own_whatever_is_before_it() {
+            let digests = |first: usize| {
+                let (mut digester, mut digests) = (BlockDigester::default(), Vec::new());
+                digester.push(&prompt(first), &mut digests);
+                digester.end_segment(&mut digests);
+                digester.push(&prompt(300), &mut digests);
+                assert_eq!((digester.bytes(), digester.residual_len()), (first as u64 + 300, 300 - 256));
+                digests
+            };
+            for (first, blocks) in [(0, 0), (1, 1), (127, 1), (128, 1), (129, 2), (256, 2)] {
+                let digests = digests(first);
+                assert_eq!(digests.len(), blocks + 2, "{first} bytes");
+                assert_eq!(digests[blocks..], digests_of(&prompt(256)));
+            }
+            assert_ne!(digests(1)[0], digests(2)[0]);
         }
 
         fn hashes_are_the_same_on_every_build() {

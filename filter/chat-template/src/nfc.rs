@@ -10,8 +10,7 @@ use unicode_normalization::{IsNormalized, is_nfc_quick};
 /// A prompt's special tokens need no care: none ends in a character that composes with what may follow.
 #[must_use]
 pub fn normalize_nfc(text: &[u8]) -> Cow<'_, [u8]> {
-    // One fold without a branch: the compiler makes vectors of it. `is_ascii` has none for WebAssembly.
-    if text.iter().fold(0, |bits, byte| bits | byte).is_ascii() {
+    if text.is_ascii() {
         return Cow::Borrowed(text);
     }
     let Ok(text) = core::str::from_utf8(text) else { return Cow::Borrowed(text) };

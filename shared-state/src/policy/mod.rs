@@ -17,7 +17,7 @@ pub mod scheduler;
 pub mod tenants;
 
 use flow::FlowControl;
-use routing::{ModelMapping, ModelRewrite, Objective, Pool, Routing};
+use routing::{ModelMapping, ModelRewrite, Objective, Pool, Routing, Split};
 use scheduler::Scheduler;
 use serde::{Deserialize, Serialize};
 use tenants::Tenant;
@@ -60,6 +60,16 @@ impl Policy {
     pub fn to_json(&self) -> Vec<u8> {
         // Plain data with text keys: nothing that JSON cannot say.
         serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Whether some choice depends on the conversation that a request belongs to.
+    #[must_use]
+    pub fn splits_by_conversation(&self) -> bool {
+        let sticky = |split| split == Split::Conversation;
+        self.routing.rules.iter().any(|rule| sticky(rule.split) && rule.backends.len() > 1)
+            || self.rewrites.iter().any(|rewrite| {
+                sticky(rewrite.split) && rewrite.rules.iter().any(|rule| rule.targets.len() > 1)
+            })
     }
 
     /// Reads it again. Fields that this version does not know are passed over.

@@ -81,9 +81,9 @@ pub(super) fn plan(
     }
     let header = |name: &str| head.headers.get(name);
     let tenant = plan.control.fairness_id.as_deref().unwrap_or_default();
-    // Only a weighted choice needs it, and it may have to read the prompt.
-    let weighs = !policy.routing.rules.is_empty() || !policy.rewrites.is_empty();
-    let conversation = if weighs { conversation_of(tenant, &header, opening) } else { 0 };
+    // Only such a choice needs it, and it may have to read the prompt.
+    let splits = policy.splits_by_conversation();
+    let conversation = if splits { conversation_of(tenant, &header, opening) } else { 0 };
     let mut chooser = Chooser { conversation, random };
     let request = RouteRequest {
         host: head.host(),

@@ -1,7 +1,7 @@
 //! From the facts of a body to the prompt's chain.
 
 use crate::replica::{Model, Models, Rendering};
-use crate::request::{self, PathClass, RequestFacts, render_prompt, visit_prompt};
+use crate::request::{self, PathClass, RequestFacts, digest_prompt, render_prompt, visit_prompt};
 use crate::vm::{Prompt, PromptSource};
 use warmroute_chat_template::normalize_nfc;
 use warmroute_shared_state::prefix::{BLOCK_BYTES, BlockDigester, ChainScope, chain_in_place};
@@ -25,7 +25,8 @@ pub(super) fn of(
         return approximate(facts, asked, limit, PromptSource::Unrendered);
     }
     let scope = ChainScope { stream: model.record.stream, model: name, ..ChainScope::default() };
-    stream.finish(facts, scope, limit, PromptSource::Rendered)
+    let bytes = stream.digester.bytes();
+    finish(facts, scope, stream.chain, bytes, limit, PromptSource::Rendered)
 }
 
 /// Whether the prompt's bytes could be told.
@@ -36,6 +37,10 @@ fn render(
     limit: usize,
     out: &mut dyn FnMut(&[u8]),
 ) -> bool {
+    if facts.is_digested() {
+        // The model was not known when the body began to come.
+        return false;
+    }
     if facts.path == PathClass::Completions {
         let Some(request::Prompt::Text(text)) = facts.prompts().first() else { return false };
         if facts.alters_tokens {
@@ -55,10 +60,10 @@ fn render(
 }
 
 fn approximate(facts: &RequestFacts, model: &str, limit: usize, source: PromptSource) -> Prompt {
-    let mut stream = Stream::new(facts);
-    visit_prompt(facts, 0, limit, &mut |piece: &[u8]| stream.push_as_it_is(piece));
+    let mut chain = Vec::with_capacity(facts.body_bytes / BLOCK_BYTES);
+    let bytes = digest_prompt(facts, 0, limit, &mut chain);
     let scope = ChainScope { model, ..ChainScope::default() };
-    stream.finish(facts, scope, limit, source)
+    finish(facts, scope, chain, bytes, limit, source)
 }
 
 /// A prompt's bytes on their way into blocks.
@@ -78,32 +83,36 @@ impl Stream {
     }
 
     fn push(&mut self, piece: &[u8], model: &Model) {
-        if model.record.nfc {
+        // One fold without a branch: the compiler makes vectors of it. `is_ascii` has none for WebAssembly.
+        let is_ascii = piece.iter().fold(0, |bits, byte| bits | byte).is_ascii();
+        if model.record.nfc && !is_ascii {
             self.push_as_it_is(&normalize_nfc(piece));
         } else {
             self.push_as_it_is(piece);
         }
     }
+}
 
-    fn finish(
-        mut self,
-        facts: &RequestFacts,
-        scope: ChainScope<'_>,
-        limit: usize,
-        source: PromptSource,
-    ) -> Prompt {
-        let mut bytes = self.digester.bytes();
-        if bytes >= limit as u64 {
-            // Cut short: its true length is not known, but about that of the body.
-            bytes = bytes.max(facts.body_bytes as u64);
-        }
-        for index in 1..facts.prompt_count() {
-            visit_prompt(facts, index, limit, &mut |piece: &[u8]| {
-                bytes = bytes.saturating_add(piece.len() as u64);
-            });
-        }
-        let cache_salt = facts.cache_salt.map(|salt| facts.str(salt));
-        chain_in_place(&ChainScope { cache_salt, ..scope }, &mut self.chain);
-        Prompt { stream: scope.stream, source, chain: self.chain, bytes }
+/// `bytes` are those of its first prompt, `limit` at most.
+fn finish(
+    facts: &RequestFacts,
+    scope: ChainScope<'_>,
+    mut chain: Vec<u64>,
+    bytes: u64,
+    limit: usize,
+    source: PromptSource,
+) -> Prompt {
+    let mut bytes = bytes;
+    if bytes >= limit as u64 {
+        // Cut short: its true length is not known, but about that of the body.
+        bytes = bytes.max(facts.body_bytes as u64);
     }
+    for index in 1..facts.prompt_count() {
+        visit_prompt(facts, index, limit, &mut |piece: &[u8]| {
+            bytes = bytes.saturating_add(piece.len() as u64);
+        });
+    }
+    let cache_salt = facts.cache_salt.map(|salt| facts.str(salt));
+    chain_in_place(&ChainScope { cache_salt, ..scope }, &mut chain);
+    Prompt { stream: scope.stream, source, chain, bytes }
 }

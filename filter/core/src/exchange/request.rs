@@ -49,10 +49,17 @@ impl Exchange {
             return self.too_large(env);
         }
         let length = usize::try_from(length).unwrap_or(0);
-        let scratch = env.scratches.take(length);
+        // What nobody will ask for again is not kept.
+        let replica = &env.vm.follower().replica;
+        let keeps =
+            replica.models.iter().len() > 0 || replica.policy.current().splits_by_conversation();
+        let scratch = env.scratches.take(if keeps { length } else { 0 });
         self.read = true;
         let mut scan = BodyScan::new(class, scratch);
         scan.expect(length);
+        if !keeps {
+            scan.digest_messages(env.config.max_body_bytes);
+        }
         self.phase = Phase::Body(Box::new(scan));
         Step::Pause
     }

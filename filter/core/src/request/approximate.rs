@@ -4,7 +4,8 @@
 //! prefixes:
 //! - completions: the text; or the token ids, four bytes little-endian each;
 //! - chat: the tools as JSON (`tools`), then for each message its role and its content, with
-//!   nothing between; names, tool calls and documents are left out;
+//!   nothing between; names, tool calls and documents are left out. The messages are a segment of their own, which begins
+//!   a block: most clients send the tools behind them, and they can be hashed before ([`digest_prompt`]);
 //! - Anthropic's messages: the tools, the system prompt, then for each message its role and its blocks, of which
 //!   thoughts, calls (id, name, input as written) and results of tools count;
 //! - responses: the instructions, the tools, then the input: its text, or its items as they were written (llm-d
@@ -18,6 +19,7 @@ use super::facts::{Content, MediaKind, Part, Prompt, RequestFacts};
 use super::path::PathClass;
 use super::tools;
 use std::borrow::Cow;
+use warmroute_shared_state::prefix::{BLOCK_BYTES, BlockDigester};
 use xxhash_rust::xxh64::Xxh64;
 
 /// Tokens guessed for an image: 640 × 360 pixels at 1024 a token.
@@ -41,7 +43,38 @@ pub fn visit_prompt(
     walk(facts, index, limit, tools::canonical, &mut |piece| match piece {
         Piece::Bytes(bytes) => visit(bytes),
         Piece::Media(media) => media.visit(visit),
+        Piece::SegmentEnd => {}
     });
+}
+
+/// Appends the block digests of prompt `index`, of `limit` bytes of it at most. Returns how many bytes it has, if not more
+/// than that.
+pub fn digest_prompt(
+    facts: &RequestFacts,
+    index: usize,
+    limit: usize,
+    digests: &mut Vec<u64>,
+) -> u64 {
+    let mut digester = BlockDigester::default();
+    let mut bytes = 0;
+    if let Some(digest) = &facts.digest {
+        let (blocks, messages) = digest.finished();
+        if let Some(captured) = facts.tools {
+            let tools = tools::canonical(facts.raw(captured));
+            digester.push(tools.get(..limit).unwrap_or(&tools), digests);
+            digester.end_segment(digests);
+        }
+        digests.extend_from_slice(blocks);
+        bytes = messages;
+    } else {
+        walk(facts, index, limit, tools::canonical, &mut |piece| match piece {
+            Piece::Bytes(bytes) => digester.push(bytes, digests),
+            Piece::Media(media) => media.visit(&mut |piece| digester.push(piece, digests)),
+            Piece::SegmentEnd => digester.end_segment(digests),
+        });
+    }
+    digests.truncate(limit / BLOCK_BYTES);
+    digester.bytes().saturating_add(bytes).min(limit as u64)
 }
 
 /// How long the prompts of a request are.
@@ -59,6 +92,11 @@ impl InputLength {
     #[must_use]
     pub fn of(facts: &RequestFacts) -> Self {
         let mut length = Self::default();
+        if let Some(digest) = &facts.digest {
+            let tools = facts.tools.map_or(0, |captured| facts.raw(captured).len() as u64);
+            length.bytes = digest.finished().1.saturating_add(tools);
+            return length;
+        }
         for index in 0..facts.prompt_count() {
             let mut bytes = 0u64;
             walk(facts, index, usize::MAX, |raw| Cow::Borrowed(raw), &mut |piece| {
@@ -85,7 +123,7 @@ fn walk(
     tools: Tools,
     visit: &mut impl FnMut(Piece<'_>),
 ) {
-    let mut stream = Stream { sent: 0, limit, tools, visit };
+    let mut stream = Stream { sent: 0, segment: 0, limit, tools, visit };
     match facts.path {
         PathClass::Chat | PathClass::Messages | PathClass::CountTokens => chat(facts, &mut stream),
         PathClass::Responses | PathClass::Conversations => items(facts, &mut stream),
@@ -105,6 +143,8 @@ fn walk(
 enum Piece<'a> {
     Bytes(&'a [u8]),
     Media(Media<'a>),
+    /// What comes next begins a block of its own.
+    SegmentEnd,
 }
 
 impl Piece<'_> {
@@ -112,20 +152,42 @@ impl Piece<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Media(media) => media.bytes,
+            Self::SegmentEnd => 0,
         }
     }
 }
 
 /// An image, video or audio, not yet hashed.
-struct Media<'a> {
+pub(super) struct Media<'a> {
     content: &'a [u8],
     format: &'a [u8],
     /// How many bytes stand for it.
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
-impl Media<'_> {
-    fn visit(&self, visit: &mut impl FnMut(&[u8])) {
+impl<'a> Media<'a> {
+    /// Zeros to stand before it, and what stands for it; `sent`: bytes of its segment so far.
+    pub(super) fn new(
+        kind: MediaKind,
+        content: &'a [u8],
+        format: &'a [u8],
+        sent: u64,
+    ) -> (&'static [u8], Self) {
+        let tokens = match kind {
+            MediaKind::Image => IMAGE_TOKENS,
+            MediaKind::Video => VIDEO_TOKENS,
+            MediaKind::Audio => content.len().saturating_add(format.len()).div_ceil(4).max(1),
+        };
+        let zeros: &[u8] = match sent % 4 {
+            1 => &[0; 3],
+            2 => &[0; 2],
+            3 => &[0; 1],
+            _ => &[],
+        };
+        (zeros, Self { content, format, bytes: tokens.saturating_mul(4) })
+    }
+
+    pub(super) fn visit(&self, visit: &mut impl FnMut(&[u8])) {
         let mut hash = Xxh64::new(0);
         hash.update(self.content);
         hash.update(self.format);
@@ -160,6 +222,8 @@ fn items<V: FnMut(Piece<'_>)>(facts: &RequestFacts, stream: &mut Stream<'_, V>) 
 fn chat<V: FnMut(Piece<'_>)>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
     if let Some(captured) = facts.tools {
         stream.tools(facts.raw(captured));
+        (stream.visit)(Piece::SegmentEnd);
+        stream.segment = stream.sent;
     }
     stream.system(facts);
     for message in facts.messages() {
@@ -181,6 +245,8 @@ fn chat<V: FnMut(Piece<'_>)>(facts: &RequestFacts, stream: &mut Stream<'_, V>) {
 /// The stream being made.
 struct Stream<'a, V> {
     sent: usize,
+    /// Bytes before the segment at hand.
+    segment: usize,
     limit: usize,
     tools: Tools,
     visit: &'a mut V,
@@ -268,15 +334,11 @@ impl<V: FnMut(Piece<'_>)> Stream<'_, V> {
     }
 
     fn media(&mut self, kind: MediaKind, content: &[u8], format: &[u8]) {
-        let tokens = match kind {
-            MediaKind::Image => IMAGE_TOKENS,
-            MediaKind::Video => VIDEO_TOKENS,
-            MediaKind::Audio => content.len().saturating_add(format.len()).div_ceil(4).max(1),
-        };
-        let padding = self.sent.wrapping_neg() % 4;
-        self.send([0; 3].get(..padding).unwrap_or_default());
-        let bytes = tokens.saturating_mul(4).min(self.room());
-        self.give(Piece::Media(Media { content, format, bytes }));
+        let sent = self.sent.saturating_sub(self.segment) as u64;
+        let (padding, mut media) = Media::new(kind, content, format, sent);
+        self.send(padding);
+        media.bytes = media.bytes.min(self.room());
+        self.give(Piece::Media(media));
     }
 }
 

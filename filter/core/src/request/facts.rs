@@ -1,6 +1,7 @@
 //! What a scan found.
 
 use super::path::PathClass;
+use super::prompt_digest::PromptDigest;
 use super::scratch::Scratch;
 use core::fmt;
 
@@ -245,6 +246,8 @@ pub struct RequestFacts {
     pub(super) messages: (u32, u32),
     /// Index range of the prompts that count.
     pub(super) prompts: (u32, u32),
+    /// The messages' texts, where they were hashed as they came and not kept.
+    pub(super) digest: Option<Box<PromptDigest>>,
     pub(super) scratch: Scratch,
 }
 
@@ -348,6 +351,12 @@ impl RequestFacts {
             PathClass::Completions | PathClass::Embeddings => self.prompts().len(),
             _ => 1,
         }
+    }
+
+    /// Whether the messages' texts were hashed as they came: they read as empty.
+    #[must_use]
+    pub fn is_digested(&self) -> bool {
+        self.digest.is_some()
     }
 
     /// Gives the buffers back.

@@ -8,6 +8,7 @@
 //! - [`scan`]: one pass over the body, as it arrives, without a tree (`fields` names what it looks for);
 //! - [`facts`]: the outcome, spans over reusable buffers ([`scratch`]);
 //! - [`approximate`]: the bytes that stand for the prompt when nobody renders the template, with `tools`;
+//!   `prompt_digest`: the same hashed as it comes, where nothing else is asked of the texts;
 //! - [`render`]: the bytes that the engine's template makes of a chat;
 //! - [`splice`]: the bytes changed on the way: model, `include_usage`; `conversation`: what turns have in common;
 //! - `anthropic`: Anthropic's messages as the engine turns them into a chat;
@@ -25,6 +26,7 @@ mod kept;
 mod messages;
 pub mod parsers;
 pub mod path;
+mod prompt_digest;
 mod prompts;
 mod reader;
 pub mod render;
@@ -38,7 +40,7 @@ mod tests;
 mod tools;
 mod value;
 
-pub use approximate::{InputLength, visit_prompt};
+pub use approximate::{InputLength, digest_prompt, visit_prompt};
 pub use error::RequestError;
 pub use facts::{
     ByteSpan, Captured, Content, Field, MediaKind, Message, Part, Prompt, RequestFacts,

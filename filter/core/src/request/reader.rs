@@ -1,13 +1,30 @@
 //! From JSON events to fields. Of duplicate keys the last wins, as in the engine's (Python's) parser.
 
+use super::content::PartType;
 use super::draft::Draft;
-use super::facts::{ByteSpan, Content, Field, StreamOptions, TextSpan, clamp};
+use super::facts::{ByteSpan, Content, Field, Part, StreamOptions, TextSpan, clamp};
 use super::fields::{Altering, Frame, Kept, Slot};
 use super::kept::Keeper;
 use super::path::PathClass;
+use super::prompt_digest::PromptDigest;
 use super::scratch::Scratch;
 use super::value::Value;
 use crate::json::{Container, Handler, Scalar};
+
+/// Bytes of a text that are gathered before they are hashed: they come in short pieces, and a processor that reads words
+/// where it has just written bytes has to wait for each.
+const GATHERED_BYTES: usize = 4096;
+
+/// What becomes of a string.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Becomes {
+    /// Passed over.
+    Nothing,
+    /// Stored.
+    Text,
+    /// Hashed.
+    Digest,
+}
 
 /// Listens to the scanner, follows where it is, and fills draft and buffers.
 pub(super) struct Reader {
@@ -22,8 +39,12 @@ pub(super) struct Reader {
     skipped: usize,
     /// What that value is.
     skipped_slot: Slot,
-    /// The string being read is stored.
-    storing: bool,
+    /// What becomes of the string being read.
+    string: Becomes,
+    /// Where messages are hashed as they come: what was read of them.
+    pub(super) digest: Option<Box<PromptDigest>>,
+    /// Where the texts of the part at hand begin.
+    part_start: usize,
     text_start: usize,
     value_at: usize,
 }
@@ -39,7 +60,9 @@ impl Reader {
             slot: Slot::Body,
             skipped: 0,
             skipped_slot: Slot::Unread,
-            storing: false,
+            string: Becomes::Nothing,
+            digest: None,
+            part_start: 0,
             text_start: 0,
             value_at: 0,
         }
@@ -96,7 +119,10 @@ impl Reader {
             },
             // Strings and containers do not come here; a literal or number is nothing to keep.
             Slot::Kept(kept) => *self.kept_index(kept) = None,
-            Slot::Messages => draft.messages.value(value, scratch),
+            Slot::Messages => {
+                draft.messages.value(value, scratch);
+                self.digest.iter_mut().for_each(|digest| digest.restart());
+            }
             Slot::Prompt => draft.prompt.value(value, scratch),
             Slot::PromptItem => draft.prompt.item(value, scratch),
             Slot::TokenId => draft.prompt.token_id(value, scratch),
@@ -152,18 +178,23 @@ impl Reader {
             }
             (Slot::Messages, Container::Array) => {
                 draft.messages.open(scratch);
+                self.digest.iter_mut().for_each(|digest| digest.restart());
                 Frame::Messages
             }
             (Slot::Message, Container::Object) => {
                 draft.messages.open_message();
+                self.digest.iter_mut().for_each(|digest| digest.begin_message());
                 Frame::Message
             }
             (Slot::Content, Container::Array) => {
                 draft.messages.open_parts(scratch);
+                self.digest_role();
                 Frame::Parts
             }
             (Slot::Part, Container::Object) => {
                 draft.messages.open_part();
+                self.part_start = scratch.text.len();
+                self.digest.iter_mut().for_each(|digest| digest.begin_part());
                 match self.frame {
                     Frame::System => Frame::SystemBlock,
                     Frame::Result => Frame::ResultBlock,
@@ -228,6 +259,52 @@ impl Reader {
         Frame::Messages
     }
 
+    /// The role of the message at hand goes before what comes now of it.
+    fn digest_role(&mut self) {
+        let Self { digest: Some(digest), draft, scratch, .. } = self else { return };
+        digest.role(draft.messages.message.role.map(|role| role.of(&scratch.text)));
+    }
+
+    /// Whether the string that begins is hashed as it comes.
+    fn begins_digest(&mut self, slot: Slot) -> bool {
+        let Some(digest) = &mut self.digest else { return false };
+        match slot {
+            Slot::Content | Slot::Part => {
+                self.digest_role();
+                true
+            }
+            // What a part's text is good for shows with its type, which nearly always comes first.
+            Slot::PartText if self.draft.messages.part.kind == PartType::Text => {
+                digest.begin_part_text();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Hashes what was gathered of the string at hand, and keeps nothing of it.
+    fn digest_text(&mut self) {
+        let text = &mut self.scratch.text;
+        if let Some(digest) = &mut self.digest {
+            digest.push(text.get(self.text_start..).unwrap_or_default());
+        }
+        text.truncate(self.text_start);
+    }
+
+    /// The part at hand has closed: it is hashed, if it was not as it came, and not kept.
+    fn digest_part(&mut self) {
+        let Self { digest: Some(digest), scratch, .. } = self else { return };
+        let Some(part) = scratch.parts.last_mut() else { return };
+        digest.part(part, &scratch.text);
+        let nothing = TextSpan::default();
+        *part = match *part {
+            Part::Text(_) => Part::Text(nothing),
+            Part::Media { kind, .. } => Part::Media { kind, content: nothing, format: nothing },
+            _ => Part::Other,
+        };
+        scratch.text.truncate(self.part_start);
+    }
+
     /// The value of `slot` that was passed over ends before `end`.
     fn skipped(&mut self, slot: Slot, end: usize) {
         let end_of_span = clamp(end);
@@ -273,7 +350,10 @@ impl Reader {
                     self.keeper.end(end, scratch);
                 }
             }
-            Frame::Message => draft.messages.close_message(scratch),
+            Frame::Message => {
+                self.digest_role();
+                self.draft.messages.close_message(&mut self.scratch);
+            }
             Frame::Parts => {
                 draft.messages.message.content = draft.messages.close_parts(scratch);
             }
@@ -281,6 +361,7 @@ impl Reader {
             Frame::Result => draft.messages.close_result(scratch),
             Frame::Part | Frame::SystemBlock | Frame::ResultBlock => {
                 draft.messages.close_part(scratch);
+                self.digest_part();
             }
             Frame::Prompt | Frame::Tokens => draft.prompt.close(scratch),
             Frame::TokenRow => draft.prompt.close_row(scratch),
@@ -318,7 +399,11 @@ impl Handler for Reader {
         let slot = self.slot;
         self.value_at = at;
         self.text_start = self.scratch.text.len();
-        self.storing = slot.takes_text();
+        self.string = match slot {
+            _ if !slot.takes_text() => Becomes::Nothing,
+            _ if self.begins_digest(slot) => Becomes::Digest,
+            _ => Becomes::Text,
+        };
         if let Slot::Kept(kept) = slot {
             self.keep(kept, at);
         }
@@ -326,8 +411,15 @@ impl Handler for Reader {
 
     #[inline]
     fn string_piece(&mut self, bytes: &[u8]) {
-        if self.storing {
-            self.scratch.text.extend_from_slice(bytes);
+        if self.string == Becomes::Nothing {
+            return;
+        }
+        let text = &mut self.scratch.text;
+        text.extend_from_slice(bytes);
+        if self.string == Becomes::Digest
+            && text.len().saturating_sub(self.text_start) >= GATHERED_BYTES
+        {
+            self.digest_text();
         }
     }
 
@@ -335,12 +427,15 @@ impl Handler for Reader {
         if self.skipped > 0 {
             return;
         }
-        let value = if self.storing {
-            Value::Text(TextSpan::new(self.text_start, self.scratch.text.len()))
-        } else {
-            Value::Wrong
+        if self.string == Becomes::Digest {
+            self.digest_text();
+        }
+        let value = match self.string {
+            Becomes::Nothing => Value::Wrong,
+            // Nothing was stored of what was hashed: an empty text.
+            _ => Value::Text(TextSpan::new(self.text_start, self.scratch.text.len())),
         };
-        self.storing = false;
+        self.string = Becomes::Nothing;
         match self.slot {
             Slot::Kept(_) => self.keeper.end(end, &mut self.scratch),
             slot => self.assign(slot, value, ByteSpan::new(self.value_at, end)),

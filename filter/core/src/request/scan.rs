@@ -3,6 +3,7 @@
 use super::error::RequestError;
 use super::facts::{RequestFacts, clamp, widen};
 use super::path::PathClass;
+use super::prompt_digest::PromptDigest;
 use super::reader::Reader;
 use super::scratch::Scratch;
 use super::value::Given;
@@ -42,6 +43,14 @@ impl BodyScan {
         self.model_is_optional = true;
     }
 
+    /// The texts of a chat's messages need not be kept: they are hashed as they come, `limit` bytes of them at most. After
+    /// [`expect`](Self::expect), before the first byte. Does nothing for other APIs.
+    pub fn digest_messages(&mut self, limit: usize) {
+        if self.reader.path == PathClass::Chat {
+            self.reader.digest = Some(Box::new(PromptDigest::new(self.length, limit)));
+        }
+    }
+
     /// The client says that the body has so many bytes.
     pub fn expect(&mut self, length: usize) {
         self.length = length;
@@ -56,7 +65,8 @@ impl BodyScan {
     /// Bytes of memory held.
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
-        self.reader.scratch.held_bytes()
+        let digest = self.reader.digest.as_ref().map_or(0, |digest| digest.held_bytes());
+        self.reader.scratch.held_bytes().saturating_add(digest)
     }
 
     /// Reads the next bytes.
@@ -77,7 +87,9 @@ impl BodyScan {
     }
 
     fn read(&mut self, slice: &[u8]) -> Result<(), RequestError> {
-        self.reader.scratch.expect(self.length, self.taken);
+        if self.reader.digest.is_none() {
+            self.reader.scratch.expect(self.length, self.taken);
+        }
         let base = self.scanner.taken();
         if base.saturating_add(slice.len()) >= widen(u32::MAX) {
             return Err(RequestError::TooLarge);
@@ -101,7 +113,7 @@ impl BodyScan {
         }
         self.scanner.finish(&mut self.reader)?;
         let body_bytes = self.scanner.taken();
-        let Reader { path, scratch, draft, .. } = self.reader;
+        let Reader { path, scratch, draft, digest, .. } = self.reader;
         if !draft.is_object {
             return Err(RequestError::NotAnObject);
         }
@@ -153,6 +165,7 @@ impl BodyScan {
             chat_template_kwargs: kept(draft.template_arguments),
             messages: (clamp(draft.messages.first), clamp(scratch.messages.len())),
             prompts: (clamp(draft.prompt.first), clamp(scratch.prompts.len())),
+            digest,
             scratch,
         })
     }

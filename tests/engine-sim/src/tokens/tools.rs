@@ -40,7 +40,7 @@ pub fn render(
     let messages =
         messages.iter().zip(calls).map(|(message, calls)| warmroute_chat_template::Message {
             role: Some(&message.role),
-            content: Content::Text(&message.content),
+            content: Content::Text(message.content.as_bytes()),
             tool_calls: calls.map(|calls| ToolCalls::Json(calls.as_bytes())),
             ..warmroute_chat_template::Message::default()
         });

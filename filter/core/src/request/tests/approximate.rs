@@ -54,6 +54,10 @@ crate::tests! {
     }
 
     fn the_input_is_as_long_as_what_is_visited() {
+        // Its tools are counted as they were written.
+        let tools = r#"{"function":{"a":"1","b":1,"name":"f"},"type":"function"}"#;
+        let as_sorted = FULL_CHAT.replace(r#""tools":[ {"type":"function","function":{"name":"f","b":1,"a":"<"}} ]"#, &format!(r#""tools":[{tools}]"#));
+        assert_ne!(as_sorted, FULL_CHAT);
         let media = r#"{"model":"m","messages":[{"content":["abc",{"type":"video_url","video_url":{"url":"v"}},"d",
             {"type":"input_audio","input_audio":{"format":"wav","data":"AAAAAA"}}]}]}"#;
         let responses = r#"{"model":"m","input":[{"role":"user","content":"x"}],"instructions":"Be brief.","tools":[{"b":1,"a":2}]}"#;
@@ -61,7 +65,7 @@ crate::tests! {
             "messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"i","content":[{"type":"text","text":"a"},
             {"type":"image","source":{"data":"d"}},{"type":"text","text":"b"}]}]}]}"#;
         for (path, body, token_ids) in [
-            (PathClass::Chat, FULL_CHAT, 0),
+            (PathClass::Chat, as_sorted.as_str(), 0),
             (PathClass::Chat, media, 0),
             (PathClass::Messages, messages, 0),
             (PathClass::Responses, responses, 0),
