@@ -3,6 +3,7 @@
 //! The SDK panics on a status that it does not expect, and a panic costs every stream of the worker. What
 //! can meet such a status is called directly here; the rest goes through the SDK.
 
+use core::cell::Cell;
 use core::ptr::null_mut;
 use core::time::Duration;
 use proxy_wasm::hostcalls;
@@ -92,11 +93,22 @@ fn take(value: *mut u8, size: usize) -> Vec<u8> {
     unsafe { Vec::from_raw_parts(value, size, size) }
 }
 
+thread_local! {
+    static RECENT_NS: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Envoy's clock, in nanoseconds since 1970.
 pub(crate) fn now_ns() -> u64 {
     let now = hostcalls::get_current_time().ok();
     let since = now.and_then(|now| now.duration_since(UNIX_EPOCH).ok());
-    since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)
+    let now_ns = since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0);
+    RECENT_NS.set(now_ns);
+    now_ns
+}
+
+/// What the clock said last, to any callback of this VM: milliseconds ago if it has something to do, since it ticks.
+pub(crate) fn recent_ns() -> u64 {
+    RECENT_NS.get()
 }
 
 /// The same in milliseconds.

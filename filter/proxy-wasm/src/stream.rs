@@ -320,7 +320,12 @@ impl HttpContext for Stream {
         if self.shared.replied.get() {
             return Action::Continue;
         }
-        self.begin();
+        // Nothing is timed between the first token and the end.
+        if end_of_stream || !self.shared.exchange.borrow().has_begun_to_answer() {
+            self.begin();
+        } else {
+            self.now_ns = host::recent_ns();
+        }
         if self.shared.exchange.borrow().reads_response() {
             let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
             let instead =

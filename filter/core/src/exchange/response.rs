@@ -186,6 +186,12 @@ impl Exchange {
             || self.reader.as_ref().is_some_and(ResponseReader::reads)
     }
 
+    /// Whether its first token (of a whole answer: its first byte) has come.
+    #[must_use]
+    pub fn has_begun_to_answer(&self) -> bool {
+        self.record.ttft_ms.is_some()
+    }
+
     /// So many more bytes of a response that is not read; in place of [`on_response_body`](Self::on_response_body).
     pub fn on_unread_response_body(&mut self, env: &mut Env<'_>, size: usize) {
         self.count_response(size);
@@ -211,13 +217,14 @@ impl Exchange {
         self.record.response_bytes = self.record.response_bytes.saturating_add(size as u64);
     }
 
-    /// The prompt is computed.
+    /// The prompt is computed. Known once, whatever comes after.
     fn computed(&mut self, env: &mut Env<'_>) {
+        if self.record.ttft_ms.is_some() {
+            return;
+        }
         if let Some(routed) = &mut self.routed {
             env.outbox.extend(env.vm.answered(env.store, routed, env.now_ms));
         }
-        if self.record.ttft_ms.is_none() {
-            self.record.ttft_ms = Some(env.now_ms.saturating_sub(self.started_ms));
-        }
+        self.record.ttft_ms = Some(env.now_ms.saturating_sub(self.started_ms));
     }
 }
