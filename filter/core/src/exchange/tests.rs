@@ -9,6 +9,8 @@ use crate::response::Outcome;
 use crate::vm::{Cas, CasMismatch, MemoryStore};
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use warmroute_shared_state::model::ModelRecord;
 use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 
 /// Shared data that counts what is read of each key.
@@ -198,6 +200,27 @@ const JSON: &[u8] = b"application/json";
 const SSE: &[u8] = b"text/event-stream";
 
 crate::tests! {
+    fn a_model_that_becomes_known_while_a_body_comes_renders_the_next_one() {
+        let mut host = Host::new(Some(4));
+        let body = chat(&"long prompt ".repeat(100));
+        let template = "{% for m in messages %}{{ m.content }}{% endfor %}".to_owned();
+        let model = ModelRecord { name: "m".into(), stream: 7, template, ..ModelRecord::default() };
+        let mut exchange = Exchange::default();
+        host.with(|env| exchange.on_request_headers(env, head("/v1/chat/completions")));
+        host.with(|env| exchange.on_request_body(env, &body[..600]));
+        let endpoints = (0..4).map(|n| AgentOp::Endpoint(endpoint_record(n)));
+        host.tell(endpoints.chain([AgentOp::Model(Arc::new(model))]).collect());
+        host.now_ms += 10;
+        host.with(|env| exchange.on_request_body(env, &body[600..]));
+        let step = host.with(|env| exchange.on_request_end(env));
+        assert!(matches!(step, Step::Forward(_)), "{step:?}");
+        assert_eq!(exchange.record().prompt_source, Some("unrendered"));
+        let (next, _) = host.routed(&body);
+        assert_eq!(next.record().prompt_source, Some("rendered"));
+        // What was learned of the first one was of the approximate stream.
+        assert_eq!(next.record().matched_tokens, Some(0));
+    }
+
     fn the_same_body_gets_the_same_endpoint_however_it_is_cut() {
         let mut host = Host::new(Some(4));
         let body = chat(&"long prompt ".repeat(100));

@@ -7,6 +7,7 @@ mod approximate;
 mod bodies;
 mod conversation;
 mod described;
+mod digested;
 mod fields;
 mod inputs;
 mod refused;
