@@ -80,7 +80,7 @@ bench-floor: build ## the least that a filter costs that waits for a body, besid
 	@tests/bench/floor/build.sh
 	@$(FIND_ENVOY) && BENCH_FLOOR_WASM=$(TARGET)/wasm/bench_floor.wasm && export BENCH_FLOOR_WASM && \
 	for case in chat-0.5k chat-220k; do echo "$$case, 64 connections" && $(BENCH) compare --case $$case \
-		--with floor-nothing --with floor-headers --with floor-body --with approximate || exit 1; done
+		--with floor-nothing --with floor-headers --with floor-body --with floor-prompt --with approximate || exit 1; done
 
 bench-parts: setup ## times of the filter's hot parts, natively and in V8 with Envoy's flags
 	@tests/hot-paths/count.sh time

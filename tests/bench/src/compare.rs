@@ -28,6 +28,8 @@ enum With {
     FloorHeaders,
     /// One that waits for the body and reads it
     FloorBody,
+    /// One that also reads the body's JSON and hashes the prompt
+    FloorPrompt,
     /// An endpoint picker behind ext_proc: $PEER_EPP starts it, as for `run`
     Extproc,
 }
@@ -122,6 +124,7 @@ async fn filter(
         With::FloorNothing => return floor(bench, engines, Target::FloorNothing).await,
         With::FloorHeaders => return floor(bench, engines, Target::FloorHeaders).await,
         With::FloorBody => return floor(bench, engines, Target::FloorBody).await,
+        With::FloorPrompt => return floor(bench, engines, Target::FloorPrompt).await,
         With::Extproc => {
             let command = picker().context("PEER_EPP is not set")?;
             return extproc(bench, engines, &command).await;

@@ -84,8 +84,8 @@ impl Stream {
 
     fn push(&mut self, piece: &[u8], model: &Model) {
         // One fold without a branch: the compiler makes vectors of it. `is_ascii` has none for WebAssembly.
-        let is_ascii = piece.iter().fold(0, |bits, byte| bits | byte).is_ascii();
-        if model.record.nfc && !is_ascii {
+        let is_ascii = || piece.iter().fold(0, |bits, byte| bits | byte).is_ascii();
+        if model.record.nfc && !is_ascii() {
             self.push_as_it_is(&normalize_nfc(piece));
         } else {
             self.push_as_it_is(piece);

@@ -49,6 +49,8 @@ pub enum Target {
     FloorHeaders,
     /// One that waits for the request's body and reads it.
     FloorBody,
+    /// One that also reads the body's JSON and hashes the prompt.
+    FloorPrompt,
 }
 
 impl Target {
@@ -67,6 +69,7 @@ impl Target {
             Self::FloorNothing => "floor-nothing",
             Self::FloorHeaders => "floor-headers",
             Self::FloorBody => "floor-body",
+            Self::FloorPrompt => "floor-prompt",
         }
     }
 
