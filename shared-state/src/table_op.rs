@@ -210,7 +210,8 @@ impl<'a> HashList<'a> {
         all
     }
 
-    fn write(&self, w: &mut Writer) {
+    /// Appends them, with their count before them.
+    pub fn write(&self, w: &mut Writer) {
         match self {
             Self::Slice(slice) => w.hashes(slice.iter().copied()),
             Self::Wire(hashes) => w.hashes(hashes.iter()),

@@ -185,6 +185,11 @@ impl Writer {
         Self::default()
     }
 
+    /// Makes room for so many bytes more, and no more than that.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve_exact(bytes);
+    }
+
     /// How many bytes were written.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -194,10 +194,10 @@ impl Runtime {
 
     /// Sends what this VM has for others. Somebody waits for what flow control says; the rest can wait for a moment.
     pub(crate) fn flush(&mut self, now_ms: u64) {
-        self.outbox.drain(..).for_each(|message| self.parcel.add(&message));
+        self.outbox.drain(..).for_each(|message| self.parcel.add(message));
         let reports = self.vm.take_reports();
-        reports.iter().for_each(|report| self.parcel.add(report));
         let urgent = !reports.is_empty() || !self.ticks_fast;
+        reports.into_iter().for_each(|report| self.parcel.add(report));
         if let Some(parcel) = self.parcel.due(urgent, now_ms) {
             self.send_to_applier(&parcel);
         }
@@ -258,7 +258,7 @@ impl Runtime {
     /// Sends a message to whichever VM is the applier, at once.
     #[cfg(feature = "fault-injection")]
     pub(crate) fn tell_applier(&mut self, message: &[u8], now_ms: u64) {
-        self.parcel.add(message);
+        self.parcel.add(message.to_vec());
         if let Some(parcel) = self.parcel.due(true, now_ms) {
             self.send_to_applier(&parcel);
         }

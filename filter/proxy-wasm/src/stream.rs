@@ -22,6 +22,12 @@ const DRAIN_BYTES: usize = 64 << 20;
 /// three calls between host and VM.
 const READ_BYTES: usize = 64 << 10;
 
+/// And of at most this one, since a VM gives no memory back: Envoy may show a megabyte at once.
+const MOST_BYTES: usize = 128 << 10;
+
+/// More than any body: trailers come without saying how large theirs is.
+const ALL: usize = usize::MAX >> 1;
+
 /// A refusal that waits for the end of the request's body. Over HTTP/2 Envoy follows an answer to an
 /// unfinished request with a reset of the stream; that is allowed, but curl and Node's client then drop the answer.
 struct LateReply {
@@ -182,18 +188,23 @@ impl Stream {
         self.carry_out(step, true)
     }
 
-    /// Reads what is new of the body, of which Envoy holds `size` bytes.
+    /// Reads what is new of the body, of which Envoy holds `size` bytes, or [`ALL`].
     fn read_body(&mut self, size: usize, request_ended: bool) -> Action {
-        let taken = self.shared.exchange.borrow().body_taken();
-        let unread = size.saturating_sub(taken);
-        let slice = host::buffer(BufferType::HttpRequestBody, taken, unread);
-        let step = self.event(|exchange, env| exchange.on_request_body(env, &slice));
-        if step == Some(Step::Pause) {
-            return if request_ended { self.request_end() } else { Action::Pause };
+        let mut taken = self.shared.exchange.borrow().body_taken();
+        loop {
+            let unread = size.saturating_sub(taken).min(MOST_BYTES);
+            let slice = host::buffer(BufferType::HttpRequestBody, taken, unread);
+            taken = taken.saturating_add(slice.len());
+            let step = self.event(|exchange, env| exchange.on_request_body(env, &slice));
+            if step != Some(Step::Pause) {
+                let action = self.carry_out(step, request_ended);
+                self.drop_body(if size == ALL { taken } else { size }, request_ended);
+                return action;
+            }
+            if slice.len() < MOST_BYTES {
+                return if request_ended { self.request_end() } else { Action::Pause };
+            }
         }
-        let action = self.carry_out(step, request_ended);
-        self.drop_body(taken.saturating_add(slice.len()), request_ended);
-        action
     }
 
     /// Drops what has come of a refused request's body; refuses it once that was all, or enough.
@@ -275,7 +286,7 @@ impl HttpContext for Stream {
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
         self.begin();
         if self.still_reads(true) {
-            return self.read_body(usize::MAX >> 1, true);
+            return self.read_body(ALL, true);
         }
         self.drop_body(0, true);
         if self.shared.replied.get() || self.shared.exchange.borrow().waits() {
@@ -351,10 +362,7 @@ impl HttpContext for Stream {
     }
 
     fn on_log(&mut self) {
-        // Nearly always the answer's end was just seen.
-        if !self.recorded {
-            self.begin();
-        }
+        self.begin();
         self.still_reads(false);
         let client_gone = !self.recorded && !self.shared.replied.get() && downstream_left();
         self.event(|exchange, env| exchange.on_done(env, client_gone));

@@ -2,7 +2,7 @@
 //!
 //! The crate multiplies by way of `u128`. WebAssembly has no such product: the compiler calls a function for it, which
 //! gives its result back through memory, eight times a block. Here it is four products of halves, in registers.
-//! `make bench-parts` shows what that saves (`approximate/220k`); the values are the crate's, as a property test has it.
+//! `make bench-parts` shows what that saves (`approximate/220k`); the values are the crate's, as a test has it.
 
 use super::BLOCK_BYTES;
 

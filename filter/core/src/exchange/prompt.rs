@@ -17,7 +17,9 @@ pub(super) fn of(
     limit: usize,
 ) -> Prompt {
     let asked = model;
-    let Some((model, name)) = models.find(asked).filter(|(m, _)| !m.distrusted) else {
+    // A digest was begun when no model was known.
+    let known = models.find(asked).filter(|(model, _)| !model.distrusted && !facts.is_digested());
+    let Some((model, name)) = known else {
         return approximate(facts, asked, limit, PromptSource::Approximate);
     };
     let mut stream = Stream::new(facts);
@@ -37,10 +39,6 @@ fn render(
     limit: usize,
     out: &mut dyn FnMut(&[u8]),
 ) -> bool {
-    if facts.is_digested() {
-        // The model was not known when the body began to come.
-        return false;
-    }
     if facts.path == PathClass::Completions {
         let Some(request::Prompt::Text(text)) = facts.prompts().first() else { return false };
         if facts.alters_tokens {
@@ -60,7 +58,8 @@ fn render(
 }
 
 fn approximate(facts: &RequestFacts, model: &str, limit: usize, source: PromptSource) -> Prompt {
-    let mut chain = Vec::with_capacity(facts.body_bytes / BLOCK_BYTES);
+    let blocks = if facts.is_digested() { 0 } else { facts.body_bytes / BLOCK_BYTES };
+    let mut chain = Vec::with_capacity(blocks);
     let bytes = digest_prompt(facts, 0, limit, &mut chain);
     let scope = ChainScope { model, ..ChainScope::default() };
     finish(facts, scope, chain, bytes, limit, source)

@@ -9,7 +9,7 @@ use crate::config::FailureMode;
 use crate::flow_control::protocol::{DropReason, Refused, Usage};
 use crate::flow_control::worker::{Admission, Ticket};
 use crate::quota::refusal_reply;
-use crate::request::{BodyScan, LocalReply, RequestFacts};
+use crate::request::{BodyScan, LocalReply, PathClass, RequestFacts};
 use crate::response::usage_shape::Asked;
 use crate::vm::{Ask, Choice, Prompt};
 use std::rc::Rc;
@@ -53,11 +53,12 @@ impl Exchange {
         let replica = &env.vm.follower().replica;
         let keeps =
             replica.models.iter().len() > 0 || replica.policy.current().splits_by_conversation();
-        let scratch = env.scratches.take(if keeps { length } else { 0 });
+        let digests = !keeps && class == PathClass::Chat;
+        let scratch = env.scratches.take(if digests { 0 } else { length });
         self.read = true;
         let mut scan = BodyScan::new(class, scratch);
         scan.expect(length);
-        if !keeps {
+        if digests {
             scan.digest_messages(env.config.max_body_bytes);
         }
         self.phase = Phase::Body(Box::new(scan));
@@ -93,7 +94,14 @@ impl Exchange {
         self.held = self.held.saturating_add(slice.len());
         // What is wrong with it is said once the whole body is there: a client that is answered while it
         // still sends may never read the answer.
+        let before = scan.digest_bytes();
         let _ = scan.feed(slice);
+        // What stands for media may be far more than they are.
+        let grown = scan.digest_bytes().saturating_sub(before);
+        if !env.bodies.take(grown, env.config.max_unfinished_bytes) {
+            return self.refuse(env, LocalReply::busy(), "warmroute_bodies_full");
+        }
+        self.held = self.held.saturating_add(grown);
         Step::Pause
     }
 
@@ -142,7 +150,13 @@ impl Exchange {
         let policy = Rc::clone(env.vm.follower().replica.policy.current());
         let whose = tenant.and_then(|index| policy.tenants.get(index));
         let model = facts.as_ref().map_or("", RequestFacts::model_name);
-        let opening = || facts.as_ref().map_or(0, RequestFacts::conversation_key);
+        // The policy may have begun to split while the body came: what its conversation is cannot be told any more.
+        let digested = facts.as_ref().is_some_and(RequestFacts::is_digested);
+        let chance = digested.then(|| (env.random)());
+        let opening = || {
+            let key = || facts.as_ref().map_or(0, RequestFacts::conversation_key);
+            chance.unwrap_or_else(key)
+        };
         let plan = match plan(&policy, &mut self.head, whose, model, opening, env.random) {
             Ok(plan) => plan,
             Err(no_plan) => {

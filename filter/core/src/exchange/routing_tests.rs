@@ -80,13 +80,18 @@ fn host() -> Host {
 
 fn host_of(policy: &Policy) -> Host {
     let mut host = Host::new(None);
+    tell(&mut host, policy);
+    host
+}
+
+/// The agent tells this policy, and the endpoints of both pools.
+fn tell(host: &mut Host, policy: &Policy) {
     let endpoints = (0..4u16).map(|n| {
         let pools = vec![if n < 2 { "s/a".to_owned() } else { "s/b".to_owned() }];
         AgentOp::Endpoint(EndpointRecord { pools, ..endpoint_record(n) })
     });
     let policy = AgentOp::Policy(policy.to_json().into());
     host.tell(core::iter::once(policy).chain(endpoints).collect());
-    host
 }
 
 /// The canary's pool with this scheduler; its objective `low` is of the priority -1.
@@ -177,6 +182,30 @@ crate::tests! {
             to_b += u32::from(sides[0] == "s.b");
         }
         assert!((20..60).contains(&to_b), "{to_b}");
+    }
+
+    fn a_split_that_begins_while_bodies_come_takes_them_by_chance() {
+        let mut host = host_of(&Policy::default());
+        let body = chat("base", "always the same");
+        let begun: Vec<_> = (0..40)
+            .map(|_| {
+                let mut exchange = Exchange::default();
+                host.with(|env| exchange.on_request_headers(env, head_with("/v1/chat/completions", &[])));
+                host.with(|env| exchange.on_request_body(env, &body));
+                exchange
+            })
+            .collect();
+        let mut even = policy();
+        even.routing.rules[0].backends.iter_mut().for_each(|backend| backend.weight = 1);
+        tell(&mut host, &even);
+        host.now_ms += 10;
+        let mut clusters: Vec<String> = Vec::new();
+        for mut exchange in begun {
+            let step = host.with(|env| exchange.on_request_end(env));
+            clusters.push(header(&forward(step), "x-warmroute-cluster").unwrap().to_owned());
+        }
+        let to_a = clusters.iter().filter(|cluster| *cluster == "s.a").count();
+        assert!((5..35).contains(&to_a), "{clusters:?}");
     }
 
     fn a_header_directs_to_the_canary_and_what_leads_nowhere_is_said() {

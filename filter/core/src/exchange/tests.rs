@@ -214,7 +214,7 @@ crate::tests! {
         host.with(|env| exchange.on_request_body(env, &body[600..]));
         let step = host.with(|env| exchange.on_request_end(env));
         assert!(matches!(step, Step::Forward(_)), "{step:?}");
-        assert_eq!(exchange.record().prompt_source, Some("unrendered"));
+        assert_eq!(exchange.record().prompt_source, Some("approximate"));
         let (next, _) = host.routed(&body);
         assert_eq!(next.record().prompt_source, Some("rendered"));
         // What was learned of the first one was of the approximate stream.

@@ -15,7 +15,7 @@ use super::column_set::ColumnRef;
 /// Homes of the first layout.
 const FIRST_HOMES: usize = 16;
 /// Places beyond the last home that are added at a time.
-const OVERFLOW: usize = 16;
+const OVERFLOW: usize = 4;
 
 /// One block. Four-byte parts, so that an entry has 20 bytes and not 24.
 #[derive(Debug, Clone, Copy)]

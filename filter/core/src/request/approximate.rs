@@ -6,7 +6,7 @@
 //! - chat: the tools as JSON (`tools`), then for each message its role and its content, with
 //!   nothing between; names, tool calls and documents are left out. The messages are a segment of their own, which begins
 //!   a block: most clients send the tools behind them, and they can be hashed before ([`digest_prompt`]);
-//! - Anthropic's messages: the tools, the system prompt, then for each message its role and its blocks, of which
+//! - Anthropic's messages: the tools, as a segment too, the system prompt, then for each message its role and its blocks, of which
 //!   thoughts, calls (id, name, input as written) and results of tools count;
 //! - responses: the instructions, the tools, then the input: its text, or its items as they were written (llm-d
 //!   marshals the three as one JSON text); conversations: the items as they were written;
@@ -48,7 +48,7 @@ pub fn visit_prompt(
 }
 
 /// Appends the block digests of prompt `index`, of `limit` bytes of it at most. Returns how many bytes it has, if not more
-/// than that.
+/// than that. Of facts that [were digested](RequestFacts::is_digested) it can be asked once.
 pub fn digest_prompt(
     facts: &RequestFacts,
     index: usize,
@@ -58,14 +58,18 @@ pub fn digest_prompt(
     let mut digester = BlockDigester::default();
     let mut bytes = 0;
     if let Some(digest) = &facts.digest {
-        let (blocks, messages) = digest.finished();
         if let Some(captured) = facts.tools {
             let tools = tools::canonical(facts.raw(captured));
             digester.push(tools.get(..limit).unwrap_or(&tools), digests);
             digester.end_segment(digests);
         }
-        digests.extend_from_slice(blocks);
-        bytes = messages;
+        let messages = digest.take_blocks();
+        if digests.is_empty() {
+            *digests = messages;
+        } else {
+            digests.extend(messages);
+        }
+        bytes = digest.bytes();
     } else {
         walk(facts, index, limit, tools::canonical, &mut |piece| match piece {
             Piece::Bytes(bytes) => digester.push(bytes, digests),
@@ -94,7 +98,7 @@ impl InputLength {
         let mut length = Self::default();
         if let Some(digest) = &facts.digest {
             let tools = facts.tools.map_or(0, |captured| facts.raw(captured).len() as u64);
-            length.bytes = digest.finished().1.saturating_add(tools);
+            length.bytes = digest.bytes().saturating_add(tools);
             return length;
         }
         for index in 0..facts.prompt_count() {

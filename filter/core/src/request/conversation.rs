@@ -17,6 +17,8 @@ impl RequestFacts {
     /// How a text is cut into parts does not matter. Without a user message, the first message that is none of the
     /// system's counts. Of a prompt without messages, the first 256 bytes.
     ///
+    /// It says nothing of contents that were not kept ([`is_digested`](Self::is_digested)).
+    ///
     /// A Responses request that names a `previous_response_id` tells only its own turn: its key is that turn's.
     #[must_use]
     pub fn conversation_key(&self) -> u64 {

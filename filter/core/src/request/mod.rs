@@ -1,7 +1,7 @@
 //! What a request asks for, read from its path and its body.
 //!
 //! ```text
-//! path ── PathClass::of ──▶ BodyScan ── feed(slice)… ── finish ──▶ RequestFacts ──▶ visit_prompt | render_prompt
+//! path ── PathClass::of ──▶ BodyScan ── feed(slice)… ── finish ──▶ RequestFacts ──▶ digest_prompt | render_prompt
 //!                               └──────── RequestError ──▶ LocalReply (OpenAI-shaped JSON)
 //! ```
 //! - [`path`]: which API a path names; [`parsers`]: by which parser it is read, if any;

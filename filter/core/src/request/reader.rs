@@ -262,7 +262,7 @@ impl Reader {
     /// The role of the message at hand goes before what comes now of it.
     fn digest_role(&mut self) {
         let Self { digest: Some(digest), draft, scratch, .. } = self else { return };
-        digest.role(draft.messages.message.role.map(|role| role.of(&scratch.text)));
+        digest.role(draft.messages.message.role, &scratch.text);
     }
 
     /// Whether the string that begins is hashed as it comes.
@@ -274,9 +274,10 @@ impl Reader {
                 true
             }
             // What a part's text is good for shows with its type, which nearly always comes first.
-            Slot::PartText if self.draft.messages.part.kind == PartType::Text => {
-                digest.begin_part_text();
-                true
+            Slot::PartText => {
+                let is_text = self.draft.messages.part.kind == PartType::Text;
+                digest.begin_part_text(is_text);
+                is_text
             }
             _ => false,
         }

@@ -5,7 +5,7 @@ use super::facts::{RequestFacts, clamp, widen};
 use super::path::PathClass;
 use super::prompt_digest::PromptDigest;
 use super::reader::Reader;
-use super::scratch::Scratch;
+use super::scratch::{Scratch, is_sure};
 use super::value::Given;
 use crate::json::Scanner;
 
@@ -43,12 +43,17 @@ impl BodyScan {
         self.model_is_optional = true;
     }
 
-    /// The texts of a chat's messages need not be kept: they are hashed as they come, `limit` bytes of them at most. After
-    /// [`expect`](Self::expect), before the first byte. Does nothing for other APIs.
+    /// The contents of a chat's messages need not be kept: they are hashed as they come, `limit` bytes of them at most. To
+    /// be said before the first byte. Does nothing for other APIs.
     pub fn digest_messages(&mut self, limit: usize) {
         if self.reader.path == PathClass::Chat {
-            self.reader.digest = Some(Box::new(PromptDigest::new(self.length, limit)));
+            self.reader.digest = Some(Box::new(PromptDigest::new(limit)));
         }
+    }
+
+    /// Bytes of memory that the digest holds: a few bytes of body can stand for many.
+    pub fn digest_bytes(&mut self) -> usize {
+        self.reader.digest.as_mut().map_or(0, |digest| digest.held_bytes())
     }
 
     /// The client says that the body has so many bytes.
@@ -64,8 +69,8 @@ impl BodyScan {
 
     /// Bytes of memory held.
     #[cfg(test)]
-    pub(super) fn held_bytes(&self) -> usize {
-        let digest = self.reader.digest.as_ref().map_or(0, |digest| digest.held_bytes());
+    pub(super) fn held_bytes(&mut self) -> usize {
+        let digest = self.digest_bytes();
         self.reader.scratch.held_bytes().saturating_add(digest)
     }
 
@@ -87,8 +92,12 @@ impl BodyScan {
     }
 
     fn read(&mut self, slice: &[u8]) -> Result<(), RequestError> {
-        if self.reader.digest.is_none() {
-            self.reader.scratch.expect(self.length, self.taken);
+        let Reader { scratch, digest, .. } = &mut self.reader;
+        scratch.expect(self.length, self.taken, digest.is_some());
+        if let Some(digest) = digest
+            && is_sure(self.length, self.taken)
+        {
+            digest.expect(self.length);
         }
         let base = self.scanner.taken();
         if base.saturating_add(slice.len()) >= widen(u32::MAX) {

@@ -9,6 +9,11 @@ pub const KEEP_BYTES: usize = 1 << 20;
 /// Bodies of which less came grow as they come.
 const EXPECT_FROM: usize = 256 << 10;
 
+/// Whether so much came of a body that its length, which the client says, can be believed.
+pub(super) fn is_sure(length: usize, taken: usize) -> bool {
+    taken >= EXPECT_FROM && taken >= length / 4
+}
+
 /// The most messages, parts, prompts or kept values held: far beyond any real request, and it bounds memory.
 pub(super) const MAX_ITEMS: usize = 1 << 16;
 
@@ -73,9 +78,12 @@ impl Scratch {
 
     /// The body has `length` bytes, as the client says, and `taken` of them came. Once that is a good part of it there is
     /// room for the whole at once: growing by doubles would take three times as much. A client that lies makes no more room
-    /// than four times what it sent.
-    pub(super) fn expect(&mut self, length: usize, taken: usize) {
-        if taken >= EXPECT_FROM && taken >= length / 4 && length > self.text.capacity() {
+    /// than four times what it sent. `digests`: most of it will not be kept, unless much of it was.
+    pub(super) fn expect(&mut self, length: usize, taken: usize, digests: bool) {
+        if digests && self.text.len() < EXPECT_FROM {
+            return;
+        }
+        if is_sure(length, taken) && length > self.text.capacity() {
             let _ = self.text.try_reserve_exact(length.saturating_sub(self.text.len()));
         }
     }

@@ -6,6 +6,7 @@
 
 use super::chunk::ChunkReader;
 use crate::json::{JsonError, Scanner};
+use core::fmt;
 
 /// Bytes of an opening that are kept at most.
 const MOST: usize = 512;
@@ -14,14 +15,14 @@ const MOST: usize = 512;
 const LEAST: usize = 32;
 
 /// The opening that chunks had in common so far.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Opening {
     known: Option<Box<Known>>,
     /// How the last chunk began that did not begin as known.
     last: Vec<u8>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Known {
     bytes: Vec<u8>,
     /// What reads a chunk, after these bytes.
@@ -46,6 +47,10 @@ impl Opening {
         }
         *scanner = Scanner::new();
         *chunk = ChunkReader::new();
+        if self.known.as_ref().is_some_and(|known| known.bytes.starts_with(piece)) {
+            // Cut within the opening: it says nothing against it.
+            return scanner.feed(piece, chunk);
+        }
         let same = self.last.iter().zip(piece).take_while(|(a, b)| a == b).count();
         self.last.clear();
         self.last.extend_from_slice(piece.get(..MOST).unwrap_or(piece));
@@ -56,6 +61,14 @@ impl Opening {
         let (bytes, at, fields) = (bytes.to_vec(), scanner.clone(), chunk.clone());
         self.known = Some(Box::new(Known { bytes, scanner: at, chunk: fields }));
         scanner.feed(rest, chunk)
+    }
+}
+
+/// Sizes only: it holds some of an answer.
+impl fmt::Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = self.known.as_ref().map_or(0, |known| known.bytes.len());
+        f.debug_struct("Opening").field("known_bytes", &known).finish_non_exhaustive()
     }
 }
 

@@ -434,6 +434,7 @@ mod any_bytes {
                 "\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}",
                 "\"error\":{\"code\":500}}", "\"choices\":[{\"text\":\"é\"}]} ", "\"choices\":[", "}", "]", "",
             ])), 0..12),
+            size in 2usize..200,
         ) {
             let text: String = chunks
                 .into_iter()
@@ -448,6 +449,7 @@ mod any_bytes {
                 .collect();
             let whole = read(stream_reader(), [text.as_bytes()], End::Clean);
             prop_assert_eq!(read(stream_reader(), text.as_bytes().chunks(1), End::Clean), whole);
+            prop_assert_eq!(read(stream_reader(), text.as_bytes().chunks(size), End::Clean), whole);
         }
     }
 }

@@ -150,10 +150,15 @@ impl<'a> Message<'a> {
     }
 }
 
+/// Bytes of a chain's other fields at most, and of its length in a parcel.
+const CHAIN_FIELDS: usize = 24;
+
 fn write_chain(w: &mut Writer, tag: u8, column: Column, chain: &HashList<'_>) {
+    // A chain may be long: room for exactly it, and for what goes before and behind.
+    w.reserve(chain.len().saturating_mul(8).saturating_add(CHAIN_FIELDS));
     w.u8(tag);
     w.u16(column.0);
-    w.hashes(chain.to_vec().into_iter());
+    chain.write(w);
 }
 
 #[cfg(test)]

@@ -17,9 +17,15 @@ pub struct Parcel {
 
 impl Parcel {
     /// Adds a message.
-    pub fn add(&mut self, message: &[u8]) {
+    pub fn add(&mut self, mut message: Vec<u8>) {
         // A message is at most as long as a prompt's chain.
         let Ok(length) = u32::try_from(message.len()) else { return };
+        if self.bytes.is_empty() && message.len() >= FULL_BYTES {
+            // A long one becomes the parcel: a copy would take as much room again.
+            message.splice(0..0, length.to_le_bytes());
+            self.bytes = message;
+            return;
+        }
         self.bytes.extend(length.to_le_bytes());
         self.bytes.extend(message);
     }
@@ -64,29 +70,38 @@ mod tests {
         fn the_first_goes_at_once_and_those_of_the_next_moments_together() {
             let mut parcel = Parcel::default();
             assert!(parcel.is_empty());
-            parcel.add(b"first");
+            parcel.add(b"first".to_vec());
             assert_eq!(texts(parcel.due(false, 1_000)), ["first"]);
-            parcel.add(b"second");
+            parcel.add(b"second".to_vec());
             assert_eq!(parcel.due(false, 1_004), None);
             assert!(!parcel.is_empty());
-            parcel.add(b"");
+            parcel.add(b"".to_vec());
             assert_eq!(texts(parcel.due(false, 1_005)), ["second", ""]);
             assert_eq!(parcel.due(false, 2_000), None);
+        }
+
+        fn a_long_one_and_what_is_added_to_it_come_back_as_they_were() {
+            let long = "x".repeat(FULL_BYTES);
+            let mut parcel = Parcel::default();
+            parcel.add(long.clone().into_bytes());
+            parcel.add(b"second".to_vec());
+            parcel.add(long.clone().into_bytes());
+            assert_eq!(texts(parcel.due(false, 1_000)), [&long, "second", &long]);
         }
 
         fn what_is_urgent_or_much_or_after_a_clock_set_back_does_not_wait() {
             for (now, urgent, length) in [(1_001, true, 1), (1_001, false, FULL_BYTES), (900, false, 1)] {
                 let mut parcel = Parcel::default();
-                parcel.add(b"first");
+                parcel.add(b"first".to_vec());
                 assert!(parcel.due(false, 1_000).is_some());
-                parcel.add(&vec![b'x'; length]);
+                parcel.add(vec![b'x'; length]);
                 assert!(parcel.due(urgent, now).is_some(), "{now}");
             }
         }
 
         fn of_a_cut_parcel_the_whole_messages_are_read() {
             let mut parcel = Parcel::default();
-            [&b"one"[..], b"two"].iter().for_each(|message| parcel.add(message));
+            [&b"one"[..], b"two"].iter().for_each(|message| parcel.add(message.to_vec()));
             let whole = parcel.due(true, 0).unwrap();
             for end in 0..=whole.len() {
                 let count = messages(&whole[..end]).count();

@@ -34,7 +34,7 @@ pub struct Prompt {
     pub stream: u64,
     /// How it was found.
     pub source: PromptSource,
-    /// Chain hashes of its whole blocks.
+    /// Chain hashes of its blocks: whole ones, but for the tools' last in approximate mode.
     pub chain: Vec<u64>,
     /// Its bytes, the tail that fills no block included.
     pub bytes: u64,

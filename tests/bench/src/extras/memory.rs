@@ -10,6 +10,9 @@ use crate::load::{Load, Pace};
 use crate::targets::Running;
 use crate::workload::Case;
 
+/// What a prompt brings about in a VM is over by then: the applier's frames with its blocks come with the next ticks.
+const SETTLED: Duration = Duration::from_millis(500);
+
 /// Prompts behind the first one.
 const MORE: usize = 5;
 
@@ -53,6 +56,7 @@ impl Memory {
 pub async fn memory(running: &Running, case: Case, spliced: bool) -> Result<Memory> {
     let bodies = case.bodies();
     let size = async || {
+        tokio::time::sleep(SETTLED).await;
         let state = running.state().await.context("no state of the filter")?;
         let bytes = state["memory_bytes"].as_f64().context("no memory in the filter's state")?;
         anyhow::Ok(bytes / f64::from(1 << 20))
