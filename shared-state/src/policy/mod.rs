@@ -80,3 +80,38 @@ impl Policy {
         serde_json::from_slice(json)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use routing::{Backend, RewriteRule, RewriteTarget, RouteRule};
+
+    fn routes(split: Split, backends: usize) -> Policy {
+        let backend = Backend { pool: Some(0), name: "b".into(), weight: 1 };
+        let rule = RouteRule { backends: vec![backend; backends], split, ..RouteRule::default() };
+        Policy { routing: Routing { rules: vec![rule], ..Routing::default() }, ..Policy::default() }
+    }
+
+    fn rewrites(split: Split, targets: usize) -> Policy {
+        let target = RewriteTarget { model: "m".into(), weight: None };
+        let rule = RewriteRule { models: vec![], generic: true, targets: vec![target; targets] };
+        let rewrite = ModelRewrite { name: "r".into(), pool: None, rules: vec![rule], split };
+        Policy { rewrites: vec![rewrite], ..Policy::default() }
+    }
+
+    crate::tests! {
+        fn only_a_choice_among_several_by_conversation_splits() {
+            assert!(!Policy::default().splits_by_conversation());
+            for make in [routes, rewrites] {
+                for (split, sides, splits) in [
+                    (Split::Conversation, 0, false),
+                    (Split::Conversation, 1, false),
+                    (Split::Conversation, 2, true),
+                    (Split::Random, 2, false),
+                ] {
+                    assert_eq!(make(split, sides).splits_by_conversation(), splits, "{split:?} {sides}");
+                }
+            }
+        }
+    }
+}
