@@ -1,7 +1,7 @@
 //! Bytes of bodies on their way, over all streams of a VM.
 //!
-//! Their decoded text, or its digest, lives in the VM's memory. One body is bounded by the configuration, their sum by this: a VM
-//! whose memory is full traps, and takes every stream of its worker along.
+//! Their decoded text, or its digest, lives in the VM's memory. One body is bounded by the configuration, their sum by
+//! this: a VM whose memory is full traps, and takes every stream of its worker along.
 
 /// What is held at the moment.
 #[derive(Debug, Default)]

@@ -209,6 +209,7 @@ mod tests {
             }
         }
     }
+
     #[cfg(not(target_arch = "wasm32"))]
     proptest::proptest! {
         #[test]

@@ -60,7 +60,7 @@ fn render(
 fn approximate(facts: &RequestFacts, model: &str, limit: usize, source: PromptSource) -> Prompt {
     let blocks = if facts.is_digested() { 0 } else { facts.body_bytes / BLOCK_BYTES };
     let mut chain = Vec::with_capacity(blocks);
-    let bytes = digest_prompt(facts, 0, limit, &mut chain);
+    let bytes = digest_prompt(facts, limit, &mut chain);
     let scope = ChainScope { model, ..ChainScope::default() };
     finish(facts, scope, chain, bytes, limit, source)
 }
@@ -77,17 +77,13 @@ impl Stream {
         Self { digester: BlockDigester::default(), chain }
     }
 
-    fn push_as_it_is(&mut self, piece: &[u8]) {
-        self.digester.push(piece, &mut self.chain);
-    }
-
     fn push(&mut self, piece: &[u8], model: &Model) {
         // One fold without a branch: the compiler makes vectors of it. `is_ascii` has none for WebAssembly.
         let is_ascii = || piece.iter().fold(0, |bits, byte| bits | byte).is_ascii();
         if model.record.nfc && !is_ascii() {
-            self.push_as_it_is(&normalize_nfc(piece));
+            self.digester.push(&normalize_nfc(piece), &mut self.chain);
         } else {
-            self.push_as_it_is(piece);
+            self.digester.push(piece, &mut self.chain);
         }
     }
 }

@@ -47,14 +47,9 @@ pub fn visit_prompt(
     });
 }
 
-/// Appends the block digests of prompt `index`, of `limit` bytes of it at most. Returns how many bytes it has, if not more
+/// Appends the block digests of the first prompt, of `limit` bytes of it at most. Returns how many bytes it has, if not more
 /// than that. Of facts that [were digested](RequestFacts::is_digested) it can be asked once.
-pub fn digest_prompt(
-    facts: &RequestFacts,
-    index: usize,
-    limit: usize,
-    digests: &mut Vec<u64>,
-) -> u64 {
+pub fn digest_prompt(facts: &RequestFacts, limit: usize, digests: &mut Vec<u64>) -> u64 {
     let mut digester = BlockDigester::default();
     let mut bytes = 0;
     if let Some(digest) = &facts.digest {
@@ -71,7 +66,7 @@ pub fn digest_prompt(
         }
         bytes = digest.bytes();
     } else {
-        walk(facts, index, limit, tools::canonical, &mut |piece| match piece {
+        walk(facts, 0, limit, tools::canonical, &mut |piece| match piece {
             Piece::Bytes(bytes) => digester.push(bytes, digests),
             Piece::Media(media) => media.visit(&mut |piece| digester.push(piece, digests)),
             Piece::SegmentEnd => digester.end_segment(digests),

@@ -68,7 +68,7 @@ impl Stream {
         let _ = scan.feed(piece);
         if last && let Some(facts) = self.scan.take().and_then(|scan| scan.finish().ok()) {
             let mut blocks = Vec::new();
-            core::hint::black_box(digest_prompt(&facts, 0, MOST_BYTES, &mut blocks));
+            core::hint::black_box(digest_prompt(&facts, MOST_BYTES, &mut blocks));
         }
     }
 }

@@ -83,3 +83,25 @@ async fn twenty_thousand_prompts_leave_bounded_memory() -> Result<()> {
     assert!(second < first + first / 8, "{first} KiB after half, {second} KiB after all prompts");
     Ok(())
 }
+
+/// Nothing of it is changed and nobody renders it, so its messages are hashed as they come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_does_not_grow_with_the_size_of_a_prompt() -> Result<()> {
+    const BODY: usize = 4 << 20;
+    let mut setup = Setup::new(0, 1);
+    let engine = EchoEngine::start().await?;
+    setup.other_endpoints.push(Endpoint::new("echo", engine.address));
+    let stack = Stack::start(setup).await?;
+    let mut workers = one_each(stack.listen(), 1).await?;
+    let worker = workers.first_mut().context("a worker")?;
+    let request = Request::chat(&chat(&fresh_text(BODY), 1));
+    worker.send(&Request::chat(&chat(&fresh_text(PROMPT_BYTES), 1))).await?;
+    let before = worker.state().await?.memory_bytes;
+    for _ in 0..3 {
+        let answer = worker.send(&request).await?;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let grown = worker.state().await?.memory_bytes.saturating_sub(before);
+        assert!(grown < BODY as u64 / 2, "{grown} bytes for a body of {BODY}");
+    }
+    Ok(())
+}

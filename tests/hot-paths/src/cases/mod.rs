@@ -10,6 +10,7 @@ mod table;
 pub const NAMES: &[&str] = &[
     "scan/0.5k",
     "scan/220k",
+    "scan-russian/220k",
     "approximate/220k",
     "render/220k",
     "walk/10k",
@@ -31,6 +32,7 @@ impl Case {
         let work = match name {
             "scan/0.5k" => prompt::scan(500),
             "scan/220k" => prompt::scan(220 << 10),
+            "scan-russian/220k" => prompt::scan_russian(220 << 10),
             "approximate/220k" => prompt::approximate(220 << 10),
             "render/220k" => prompt::render(220 << 10),
             "walk/10k" => table::walk(10_000),

@@ -22,7 +22,18 @@ fn read(body: &[u8], scratch: Scratch) -> RequestFacts {
 
 /// Reads a chat of so many bytes.
 pub(super) fn scan(bytes: usize) -> Work {
-    let body = chat(bytes, 1);
+    scan_body(chat(bytes, 1))
+}
+
+/// The same of one in an alphabet whose letters take two bytes, with blanks and full stops between the words.
+pub(super) fn scan_russian(bytes: usize) -> Work {
+    let text = "Запрос идёт туда, где его начало уже прочли. ".repeat(bytes / 79);
+    scan_body(
+        format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{text}"}}]}}"#).into(),
+    )
+}
+
+fn scan_body(body: Vec<u8>) -> Work {
     let mut scratch = Some(Scratch::default());
     Box::new(move || {
         let facts = read(&body, scratch.take().unwrap_or_default());

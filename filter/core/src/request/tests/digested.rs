@@ -20,7 +20,7 @@ fn digested(body: &str, slice: usize) -> Result<RequestFacts, RequestError> {
 /// Block digests of its prompt, and its bytes.
 fn blocks(facts: &RequestFacts, limit: usize) -> (Vec<u64>, u64) {
     let mut digests = Vec::new();
-    let bytes = digest_prompt(facts, 0, limit, &mut digests);
+    let bytes = digest_prompt(facts, limit, &mut digests);
     (digests, bytes)
 }
 
