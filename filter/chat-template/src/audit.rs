@@ -1,7 +1,9 @@
 //! Whether a template's prompts can be made the quick way ([`shortening`](crate::shortening)): a look at its syntax
-//! tree for whatever could tell a shortened text from a whole one and is not caught when it runs.
+//! tree for whatever could tell a shortened text from a whole one and is not caught when it runs. And what it does to texts,
+//! for [`plain_text`](crate::plain_text).
 
 use crate::content_format::ContentFormat;
+use crate::plain_text::TextUses;
 use crate::shortening::{EDGE, Needles};
 use crate::syntax_tree::{Node, argument_value, walk};
 use minijinja::Value;
@@ -10,8 +12,17 @@ use minijinja::machinery::ast::{
 };
 use minijinja::value::ValueKind;
 
-/// What the template looks for in texts; `None` if it may do more with them than is safe.
-pub(crate) fn audit(template: &[Stmt<'_>], format: ContentFormat) -> Option<Needles> {
+/// What a template does to texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Audited {
+    /// What it looks for in them.
+    pub(crate) needles: Needles,
+    /// What else it does to them; `None` if it shows what stands at their ends.
+    pub(crate) uses: Option<TextUses>,
+}
+
+/// What the template does to texts; `None` if it may do more with them than is safe.
+pub(crate) fn audit(template: &[Stmt<'_>], format: ContentFormat) -> Option<Audited> {
     // Not lists, though attributes: texts by name, and what a namespace may hold.
     let mut texts = vec!["reasoning", "reasoning_content", "text"];
     if format == ContentFormat::Strings {
@@ -24,7 +35,13 @@ pub(crate) fn audit(template: &[Stmt<'_>], format: ContentFormat) -> Option<Need
             texts.push(target.name);
         }
     });
-    let mut audit = Audit { texts, needles: Vec::new(), is_safe: true };
+    let mut audit = Audit {
+        texts,
+        needles: Vec::new(),
+        uses: TextUses::default(),
+        shows_ends: false,
+        is_safe: true,
+    };
     walk(template, &mut |node| {
         let safe = match node {
             Node::Stmt(statement) => audit.statement(statement),
@@ -32,13 +49,29 @@ pub(crate) fn audit(template: &[Stmt<'_>], format: ContentFormat) -> Option<Need
         };
         audit.is_safe &= safe.is_some();
     });
-    if audit.is_safe { Needles::new(audit.needles) } else { None }
+    if !audit.is_safe {
+        return None;
+    }
+    let mut uses = audit.uses;
+    // One that is searched for may lie across a text's end.
+    uses.starts.extend(audit.needles.iter().cloned());
+    uses.ends.extend(audit.needles.iter().cloned());
+    for texts in [&mut uses.starts, &mut uses.ends, &mut uses.equals] {
+        texts.sort_unstable();
+        texts.dedup();
+        texts.retain(|text| !text.is_empty());
+    }
+    let uses = (!audit.shows_ends).then_some(uses);
+    Some(Audited { needles: Needles::new(audit.needles)?, uses })
 }
 
 struct Audit<'s> {
     /// Attributes that may be texts.
     texts: Vec<&'s str>,
     needles: Vec<String>,
+    uses: TextUses,
+    /// A character at a text's end may be shown, or compared.
+    shows_ends: bool,
     is_safe: bool,
 }
 
@@ -91,7 +124,7 @@ impl Audit<'_> {
             Expr::Slice(node) => self.is_list(&node.expr).then_some(()),
             Expr::GetItem(node) => self.item(node),
             Expr::Filter(node) => self.filter(node),
-            Expr::Test(node) => test(node),
+            Expr::Test(node) => self.test(node),
             Expr::Call(node) => self.call(node),
             Expr::Map(node) => node.keys.iter().all(|key| constant(key).is_some()).then_some(()),
             _ => Some(()),
@@ -101,19 +134,18 @@ impl Audit<'_> {
     fn operator(&mut self, op: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Option<()> {
         match op {
             BinOpKind::Eq | BinOpKind::Ne => {
-                let safe = |side| is_short_constant(side) || is_no_text(side);
-                (safe(left) || safe(right)).then_some(())
+                let compared = self.compared(left) | self.compared(right);
+                (compared || is_no_text(left) || is_no_text(right)).then_some(())
             }
             BinOpKind::Lt | BinOpKind::Lte | BinOpKind::Gt | BinOpKind::Gte => {
                 (is_number(left) || is_number(right)).then_some(())
             }
             BinOpKind::In => match constant(left) {
                 Some(needle) => self.needle(&needle),
-                None => constant(right)
-                    .is_some_and(|list| {
-                        list.try_iter().is_ok_and(|mut items| items.all(|item| is_short(&item)))
-                    })
-                    .then_some(()),
+                None => {
+                    let is_list = constant(right).is_some_and(|list| list.try_iter().is_ok());
+                    (is_list && self.compared(right)).then_some(())
+                }
             },
             // Sums and negations of texts fail, whatever they hold; a product repeats its marks, too.
             _ => Some(()),
@@ -141,14 +173,15 @@ impl Audit<'_> {
         };
         let first = call.args.first().map(argument_value);
         match method.name {
-            "strip" | "lstrip" | "rstrip" => strips(&call.args),
+            "strip" | "lstrip" | "rstrip" => self.strips(&call.args),
             "split" | "replace" => match call.args.first()? {
                 CallArg::Pos(needle) => {
                     self.needle(&constant(needle).filter(|needle| needle.as_str().is_some())?)
                 }
                 _ => None,
             },
-            "startswith" | "endswith" => is_short_constant(first?).then_some(()),
+            "startswith" => short_texts(first?).map(|texts| self.uses.starts.extend(texts)),
+            "endswith" => short_texts(first?).map(|texts| self.uses.ends.extend(texts)),
             // Remembers what it was last given.
             "changed" => None,
             // The rest fails on marked texts when it is called.
@@ -188,21 +221,61 @@ impl Audit<'_> {
         }
     }
 
-    fn item(&self, node: &GetItem<'_>) -> Option<()> {
+    fn item(&mut self, node: &GetItem<'_>) -> Option<()> {
         let is_key = constant(&node.subscript_expr).is_some_and(|key| key.as_str().is_some());
-        (is_key || is_near(&node.subscript_expr) || self.is_list(&node.expr)).then_some(())
+        if is_key || self.is_list(&node.expr) {
+            return Some(());
+        }
+        // What was split is a list, of texts that nothing was split off.
+        self.shows_ends |= !is_split(&node.expr);
+        is_near(&node.subscript_expr).then_some(())
     }
 
-    fn filter(&self, node: &Filter<'_>) -> Option<()> {
+    /// Whether this is a constant that a text may be compared with.
+    fn compared(&mut self, expr: &Expr<'_>) -> bool {
+        let texts = short_texts(expr);
+        let is_constant = texts.is_some();
+        self.uses.equals.extend(texts.into_iter().flatten());
+        is_constant
+    }
+
+    fn test(&mut self, node: &Test<'_>) -> Option<()> {
+        if matches!(node.name, "lt" | "le" | "gt" | "ge") {
+            return None;
+        }
+        let all = node.args.iter().all(|argument| self.compared(argument_value(argument)));
+        all.then_some(())
+    }
+
+    /// Stripping ends at the first letter or digit, or earlier.
+    fn strips(&mut self, args: &[CallArg<'_>]) -> Option<()> {
+        let stripped = self.uses.stripped.get_or_insert_default();
+        for argument in args {
+            let chars = constant(argument_value(argument))?;
+            let chars = chars.as_str()?;
+            let kept = |c: char| c.is_ascii_alphanumeric() || c == crate::shortening::MARK;
+            if chars.chars().any(kept) {
+                return None;
+            }
+            stripped.push_str(chars);
+        }
+        Some(())
+    }
+
+    fn filter(&mut self, node: &Filter<'_>) -> Option<()> {
         let is_bare = node.args.is_empty();
         let safe = match node.name {
-            "trim" => return strips(&node.args),
-            "d" | "default" | "first" | "items" | "join" | "last" | "safe" | "string" => true,
+            "trim" => return self.strips(&node.args),
+            "first" | "last" => {
+                self.shows_ends |= !node.expr.as_ref().is_some_and(|list| self.is_list(list));
+                true
+            }
+            "d" | "default" | "items" | "join" | "safe" | "string" => true,
             // These fail on a marked text when they run.
             "count" | "length" | "tojson" => true,
             "dictsort" => is_bare,
             "rejectattr" | "selectattr" => {
-                node.args.iter().all(|argument| is_short_constant(argument_value(argument)))
+                node.args.iter().all(|argument| self.compared(argument_value(argument)))
             }
             "map" => node
                 .args
@@ -231,17 +304,23 @@ fn constant(expr: &Expr<'_>) -> Option<Value> {
     expr.as_const()
 }
 
-fn is_short(value: &Value) -> bool {
-    match value.kind() {
-        ValueKind::String => value.as_str().is_some_and(|text| text.len() <= MAX_COMPARED),
-        ValueKind::Seq => value.try_iter().is_ok_and(|mut items| items.all(|item| is_short(&item))),
-        ValueKind::None | ValueKind::Bool | ValueKind::Number => true,
-        _ => false,
+/// The texts of a constant that is short, or a list of such; none of a number.
+fn short_texts(expr: &Expr<'_>) -> Option<Vec<String>> {
+    fn collect(value: &Value, texts: &mut Vec<String>) -> Option<()> {
+        match value.kind() {
+            ValueKind::String => {
+                let text = value.as_str().filter(|text| text.len() <= MAX_COMPARED)?;
+                texts.push(text.to_owned());
+                Some(())
+            }
+            ValueKind::Seq => value.try_iter().ok()?.try_for_each(|item| collect(&item, texts)),
+            ValueKind::None | ValueKind::Bool | ValueKind::Number => Some(()),
+            _ => None,
+        }
     }
-}
-
-fn is_short_constant(expr: &Expr<'_>) -> bool {
-    constant(expr).is_some_and(|value| is_short(&value))
+    let mut texts = Vec::new();
+    collect(&constant(expr)?, &mut texts)?;
+    Some(texts)
 }
 
 /// What is a number, or fails.
@@ -286,30 +365,12 @@ fn is_no_text(expr: &Expr<'_>) -> bool {
     }
 }
 
+fn is_split(expr: &Expr<'_>) -> bool {
+    matches!(expr, Expr::Call(call) if matches!(&call.expr, Expr::GetAttr(method) if method.name == "split"))
+}
+
 fn is_near(bound: &Expr<'_>) -> bool {
     constant(bound)
         .and_then(|value| value.as_i64())
         .is_some_and(|index| index.unsigned_abs() <= MAX_INDEX)
-}
-
-fn test(node: &Test<'_>) -> Option<()> {
-    let safe = match node.name {
-        "lt" | "le" | "gt" | "ge" => false,
-        _ => node.args.iter().all(|argument| is_short_constant(argument_value(argument))),
-    };
-    safe.then_some(())
-}
-
-/// Stripping ends at the first letter or digit, or earlier.
-fn strips(args: &[CallArg<'_>]) -> Option<()> {
-    let harmless = |argument: &CallArg<'_>| {
-        let chars = constant(argument_value(argument));
-        chars.is_some_and(|chars| {
-            chars.as_str().is_some_and(|chars| {
-                let kept = |c: char| c.is_ascii_alphanumeric() || c == crate::shortening::MARK;
-                !chars.chars().any(kept)
-            })
-        })
-    };
-    args.iter().all(harmless).then_some(())
 }

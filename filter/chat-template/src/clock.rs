@@ -2,6 +2,8 @@
 
 use core::fmt::Write;
 
+pub(crate) const SECONDS_OF_A_DAY: u64 = 86_400;
+
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
@@ -41,6 +43,29 @@ pub(crate) fn strftime(format: &str, unix_s: u64) -> Option<String> {
     Some(out)
 }
 
+/// Whether a template shows no more of the clock than its day: it calls `strftime_now` with formats, written out, that
+/// have no time of day, and does nothing else with it but ask whether it is there.
+pub(crate) fn shows_only_days(template: &str) -> bool {
+    template.split("strftime_now").skip(1).all(|rest| {
+        let rest = rest.trim_start();
+        if rest.starts_with("is ") {
+            return true;
+        }
+        let Some(argument) = rest.strip_prefix('(').map(str::trim_start) else { return false };
+        let Some(quote) = argument.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
+            return false;
+        };
+        let format = argument.get(1..).and_then(|rest| rest.split_once(quote));
+        format.is_some_and(|(format, _)| {
+            let directives = format.split('%').skip(1);
+            directives.into_iter().all(|directive| {
+                let directive = directive.trim_start_matches('-');
+                directive.starts_with(['a', 'A', 'b', 'B', 'd', 'j', 'm', 'Y', 'y'])
+            })
+        })
+    })
+}
+
 /// A moment of the proleptic Gregorian calendar, UTC.
 struct Date {
     year: u64,
@@ -57,7 +82,7 @@ struct Date {
 
 impl Date {
     fn of(unix_s: u64) -> Self {
-        let days = unix_s / 86_400;
+        let days = unix_s / SECONDS_OF_A_DAY;
         let mut year = 1970u64;
         let mut left = days % 146_097;
         year = year.saturating_add(400u64.saturating_mul(days / 146_097));

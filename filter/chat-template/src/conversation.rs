@@ -23,6 +23,11 @@ pub(crate) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
+    /// Whether there is nothing to it but its role and its content.
+    pub(crate) fn is_only_text(&self) -> bool {
+        self.tool_calls.is_none() && self.labels().eq([self.role])
+    }
+
     /// All its texts but the content; the reasoning, too.
     pub(crate) fn labels(&self) -> impl Iterator<Item = &'a str> {
         let others = [self.reasoning, self.tool_call_id, self.name];

@@ -13,6 +13,7 @@
 //! - `environment`, `builtins`, `methods`, `clock`: Jinja as `transformers` sets it up;
 //! - `python_json`: Python's `json.loads` and `json.dumps`;
 //! - `shortening`, `audit`: the quick way for long texts, and for which templates it is open;
+//! - `plans`, `plain_text`: prompts by their shape, without a run of the template;
 //! - `continuation`: `continue_final_message`;
 //! - `nfc`: the normalisation that some tokenizers apply afterwards.
 //!
@@ -42,6 +43,8 @@ mod error;
 mod message_value;
 mod methods;
 mod nfc;
+mod plain_text;
+mod plans;
 mod probes;
 mod python_json;
 pub mod request;

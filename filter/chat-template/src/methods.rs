@@ -115,7 +115,7 @@ pub(crate) fn strip<'a>(text: &'a str, chars: Option<&str>, start: bool, end: bo
 }
 
 /// `str.isspace` of one character: Unicode's white space and four separators of ASCII.
-fn is_space(character: char) -> bool {
+pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || matches!(character, '\u{1c}'..='\u{1f}')
 }
 

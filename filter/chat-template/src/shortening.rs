@@ -45,7 +45,7 @@ impl Needles {
         (first.len() <= 3).then_some(Self { texts, first })
     }
 
-    fn occur_in(&self, text: &[u8]) -> bool {
+    pub(crate) fn occur_in(&self, text: &[u8]) -> bool {
         let mut from = 0usize;
         while let Some(at) = self.next_first(text.get(from..).unwrap_or_default()) {
             let rest = text.get(from.saturating_add(at)..).unwrap_or_default();
@@ -134,29 +134,58 @@ impl<'a> Removed<'a> {
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
     ) -> Result<(), BrokenMark> {
-        let pieces: Vec<&str> = prompt.split(MARK).collect();
-        if pieces.len().is_multiple_of(2) {
-            return Err(BrokenMark);
-        }
-        let mut left = limit;
-        let mut resolved = Vec::with_capacity(pieces.len());
-        for (index, piece) in pieces.iter().enumerate() {
-            resolved.push(if index.is_multiple_of(2) {
-                piece.as_bytes()
-            } else {
-                let number: usize = piece.parse().map_err(|_| BrokenMark)?;
-                self.texts.get(number).ok_or(BrokenMark)?
+        let mut resolved = Vec::new();
+        for piece in pieces_of(prompt)? {
+            resolved.push(match piece {
+                Piece::Given(text) => text.as_bytes(),
+                Piece::Removed(number) => self.texts.get(number).ok_or(BrokenMark)?,
             });
         }
-        for piece in resolved {
-            let piece = piece.get(..left).unwrap_or(piece);
-            left = left.saturating_sub(piece.len());
-            if !piece.is_empty() {
-                out(piece);
-            }
-        }
+        give_out(resolved.into_iter(), limit, out);
         Ok(())
     }
+}
+
+/// Gives out pieces in turn, `limit` bytes at most, and no part of a character.
+pub(crate) fn give_out<'p>(
+    pieces: impl Iterator<Item = &'p [u8]>,
+    limit: usize,
+    out: &mut dyn FnMut(&[u8]),
+) {
+    let mut left = limit;
+    for piece in pieces.filter(|piece| !piece.is_empty()) {
+        if piece.len() > left {
+            let begins = |at: &usize| piece.get(*at).is_some_and(|byte| byte & 0xC0 != 0x80);
+            let cut = (0..=left).rev().find(begins).unwrap_or(0);
+            if let Some(piece) = piece.get(..cut).filter(|piece| !piece.is_empty()) {
+                out(piece);
+            }
+            return;
+        }
+        left = left.saturating_sub(piece.len());
+        out(piece);
+    }
+}
+
+/// A piece of a prompt that was made with marks.
+pub(crate) enum Piece<'p> {
+    /// What the template saw of it.
+    Given(&'p str),
+    /// The text with this number is missing here.
+    Removed(usize),
+}
+
+/// The pieces of a prompt, in turn.
+pub(crate) fn pieces_of(prompt: &str) -> Result<Vec<Piece<'_>>, BrokenMark> {
+    let mut pieces = Vec::new();
+    for (index, piece) in prompt.split(MARK).enumerate() {
+        pieces.push(if index.is_multiple_of(2) {
+            Piece::Given(piece)
+        } else {
+            Piece::Removed(piece.parse().map_err(|_| BrokenMark)?)
+        });
+    }
+    if pieces.len().is_multiple_of(2) { Err(BrokenMark) } else { Ok(pieces) }
 }
 
 /// A mark that the template took apart.

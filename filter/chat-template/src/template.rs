@@ -1,6 +1,7 @@
 //! Compiling a model's template, and rendering requests with it.
 
-use crate::audit::audit;
+use crate::audit::{Audited, audit};
+use crate::clock::{SECONDS_OF_A_DAY, shows_only_days};
 use crate::content_format::{ContentFormat, detect};
 use crate::continuation::Continuation;
 use crate::conversation::{Turn, json, messages_value, turns};
@@ -8,14 +9,16 @@ use crate::environment::{
     CLOCK, Raised, environment, syntax, unknown_name, without_generation_tags,
 };
 use crate::error::{RenderError, TemplateError};
+use crate::plans::{Plans, Shape};
 use crate::probes::{disabled_thinking_effort, needs_system_first};
 use crate::request::ChatRequest;
-use crate::shortening::{Needles, shorten};
+use crate::shortening::shorten;
 use crate::tools::tools_value;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use std::borrow::Cow;
 use std::io;
+use std::sync::Mutex;
 
 /// A model's template as its files give it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,8 +34,10 @@ pub struct Template {
     environment: Environment<'static>,
     special_tokens: Vec<(String, Value)>,
     format: ContentFormat,
-    /// What the quick way must look out for, where it is open.
-    needles: Option<Needles>,
+    /// What the quick ways must look out for, where they are open.
+    audited: Option<Audited>,
+    /// Prompts of the shapes that were seen. Whoever finds it taken goes without.
+    plans: Mutex<Plans>,
     knows_developer: bool,
     merges_inline_system: bool,
     disabled_thinking_effort: &'static str,
@@ -79,7 +84,11 @@ impl Template {
         }
         let text = without_generation_tags(&source.text);
         let mut environment = environment(false).map_err(|error| syntax_error(&error))?;
-        let (format, needles) = inspect(&text)?;
+        let (format, mut audited) = inspect(&text)?;
+        if let Some(audited) = audited.as_mut().filter(|_| !shows_only_days(&text)) {
+            // The same shape is another prompt at another time.
+            audited.uses = None;
+        }
         environment
             .add_template_owned(NAME, text.clone().into_owned())
             .map_err(|error| syntax_error(&error))?;
@@ -90,7 +99,8 @@ impl Template {
                 .map(|(name, token)| (name.clone(), Value::from(token.as_str())))
                 .collect(),
             format,
-            needles,
+            audited,
+            plans: Mutex::default(),
             knows_developer: ["\"developer\"", "'developer'"]
                 .iter()
                 .any(|name| source.text.contains(name)),
@@ -129,7 +139,9 @@ impl Template {
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
     ) -> Result<(), RenderError> {
-        if self.render_shortened(request, clock_unix_s, limit, out) {
+        if self.render_planned(request, clock_unix_s, limit, out)
+            || self.render_shortened(request, clock_unix_s, limit, out)
+        {
             return Ok(());
         }
         self.render_whole(request, clock_unix_s, limit, out)
@@ -152,6 +164,33 @@ impl Template {
         Ok(())
     }
 
+    /// Renders by what is kept of the conversation's shape, or keeps it, if that is open. If not, or if anything fails,
+    /// nothing was given out.
+    #[doc(hidden)]
+    pub fn render_planned(
+        &self,
+        request: &ChatRequest<'_>,
+        clock_unix_s: u64,
+        limit: usize,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        let Some(Audited { needles, uses: Some(uses) }) = &self.audited else { return false };
+        let Ok(mut turns) = self.turns(request) else { return false };
+        let in_parts = self.format == ContentFormat::Parts;
+        let day = clock_unix_s / SECONDS_OF_A_DAY;
+        let Some(shape) = Shape::of(request, &turns, uses, needles, in_parts, day) else {
+            return false;
+        };
+        let Ok(mut plans) = self.plans.try_lock() else { return false };
+        if plans.give(&shape, limit, out) {
+            return true;
+        }
+        shape.put_stand_ins(&mut turns);
+        let prompt =
+            self.context(request, turns, clock_unix_s).and_then(|c| self.run(c, usize::MAX));
+        prompt.is_ok_and(|prompt| plans.keep(shape, &prompt, limit, out).is_ok())
+    }
+
     /// Renders by way of shortened texts, if that is open and worth it. If not, or if anything fails, nothing was
     /// given out.
     #[doc(hidden)]
@@ -162,7 +201,7 @@ impl Template {
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
     ) -> bool {
-        let Some(needles) = &self.needles else { return false };
+        let Some(Audited { needles, .. }) = &self.audited else { return false };
         if request.continue_final_message == Some(true) {
             return false;
         }
@@ -294,7 +333,7 @@ fn documents_value(documents: Option<&[u8]>) -> Result<Value, RenderError> {
 
 /// Looks through the syntax tree: whether all it names is there, how it takes contents, and whether the quick way is
 /// open.
-fn inspect(text: &str) -> Result<(ContentFormat, Option<Needles>), TemplateError> {
+fn inspect(text: &str) -> Result<(ContentFormat, Option<Audited>), TemplateError> {
     let tree = syntax().and_then(|syntax| minijinja::machinery::parse(text, NAME, syntax));
     let tree = tree.map_err(|error| syntax_error(&error))?;
     let tree = core::slice::from_ref(&tree);

@@ -10,7 +10,7 @@ use warmroute_chat_template::{
 const NAMES: [&str; 5] = ["qwen3", "qwen2_5", "llama3", "deepseek_v3", "gemma3"];
 
 /// Templates that do more to contents than put them between strings.
-const PRYING: [&str; 6] = [
+const PRYING: [&str; 9] = [
     "{% for m in messages %}{{ m.content | trim }}{{ m.content[0] }}{{ m.content[-1] }}\
      {{ 'yes' if 'needle' in m.content }}{{ m.content.split('<cut>')[-1] }}{% endfor %}",
     "{% for m in messages %}{{ m.content | tojson }}{% endfor %}",
@@ -20,6 +20,13 @@ const PRYING: [&str; 6] = [
     "{% for m in messages %}{% if m.content == messages[0].content %}same{% endif %}{{ m.content }}{% endfor %}",
     "{% for m in messages %}{% for p in m.content %}{% if p is string %}{{ p }}{% else %}{{ p.text | trim }},\
      {% endif %}{% endfor %}{% endfor %}",
+    // Constants that lie across texts, or have texts inside.
+    "{% for m in messages %}{% set c = '<cu' ~ m.content ~ 'dle' %}{{ c.startswith('<cut>') }}{{ c.endswith('needle') }}\
+     {{ c.replace('<cut>', '!') }}{{ 'needle' in c }}{{ c == '<cutneedle' }}{{ m.content in ['use', 'x'] }}{% endfor %}",
+    "{% for m in messages %}{{ m.content == m.role }}{{ ('us' ~ m.content) != m.role }}{{ m.content is eq('x') }}\
+     {{ m.content.strip('-') }}{{ m.content.startswith(('ne', '0')) }}{% endfor %}",
+    "{% for m in messages %}{{ (messages[0].content ~ m.content).split('x')[-1].lstrip('\n') }}|\
+     {{ (messages[0].content ~ m.content) | trim }}{{ strftime_now('%d %b %Y') }}{% endfor %}",
 ];
 
 fn real(name: &str) -> Template {
@@ -45,6 +52,18 @@ fn quick(template: &Template, request: &ChatRequest<'_>) -> Option<Pieces> {
     let mut pieces = Vec::new();
     let out = &mut |piece: &[u8]| pieces.push(piece.to_vec());
     template.render_shortened(request, 0, 1 << 20, out).then_some(pieces)
+}
+
+/// By the conversation's shape: the first time, and once the shape is known.
+fn planned(template: &Template, request: &ChatRequest<'_>) -> Option<[Pieces; 2]> {
+    let render = |_| {
+        let mut pieces = Vec::new();
+        let out = &mut |piece: &[u8]| pieces.push(piece.to_vec());
+        template.render_planned(request, 0, 1 << 20, out).then_some(pieces)
+    };
+    let [first, again] = [0, 1].map(render);
+    assert_eq!(first.is_some(), again.is_some());
+    Some([first?, again?])
 }
 
 fn plain(template: &Template, request: &ChatRequest<'_>) -> Option<Vec<u8>> {
@@ -97,6 +116,28 @@ fn contents() -> impl Strategy<Value = Vec<Vec<String>>> {
     )
 }
 
+/// Short texts of what could be a part of a template's constants, or be stripped.
+fn short_contents() -> impl Strategy<Value = Vec<Vec<String>>> {
+    let piece = prop_oneof![
+        4 => "[A-Za-z]{1,8}",
+        2 => prop::sample::select(vec![
+            "</think>", "<think>", "\n", " ", "\u{3000}", "<tool_response>", "</tool_response>", "<cut>", "needle",
+            "e\u{301}", "\u{301}", "日", "-", "0", "1", "<", ">", "think>", "</think", "use", "user", "x", "t>", "<c",
+            "nee", "ne", "le", "\u{10fffe}0\u{10fffe}",
+        ]).prop_map(str::to_owned),
+        1 => "[a-zé ]{100,300}",
+    ];
+    let text = prop::collection::vec(piece, 1..4).prop_map(|pieces| pieces.concat());
+    prop::collection::vec(
+        prop_oneof![
+            5 => text.clone().prop_map(|text| vec![text]),
+            1 => Just(vec![String::new()]),
+            1 => prop::collection::vec(text, 0..3),
+        ],
+        1..5,
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
     #[test]
@@ -114,6 +155,37 @@ proptest! {
             prop_assert!(normalised == *normalize_nfc(&whole.unwrap_or_default()), "template {index}");
         }
     }
+
+    #[test]
+    fn same_bytes_by_shape(
+        contents in short_contents(),
+        others in short_contents(),
+        with_tools in any::<bool>(),
+        system in any::<bool>(),
+    ) {
+        for contents in [contents, others] {
+            let mut request = chat(&contents);
+            if with_tools {
+                request.tools = Some(Tools::OpenAi(br#"[{"type":"function","function":{"name":"f"}}]"#));
+            }
+            if system && let Some(first) = request.messages.first_mut() {
+                first.role = Some("system");
+            }
+            for (index, template) in REAL.iter().chain(OTHERS.iter()).enumerate() {
+                let Some(both) = planned(template, &request) else { continue };
+                let whole = plain(template, &request);
+                for pieces in both {
+                    prop_assert!(Some(pieces.concat()) == whole, "template {index}: {contents:?}");
+                    let normalised: Vec<u8> =
+                        pieces.iter().flat_map(|piece| normalize_nfc(piece).into_owned()).collect();
+                    prop_assert!(
+                        normalised == *normalize_nfc(whole.as_deref().unwrap_or_default()),
+                        "template {index}: {contents:?}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -129,7 +201,64 @@ fn long_chats_take_the_quick_way() {
     let taken: Vec<bool> =
         OTHERS.iter().map(|template| quick(template, &request).is_some()).collect();
     // JSON, lengths and comparisons with each other need the whole text.
-    assert_eq!(taken, [true, false, false, true, false, true]);
+    assert_eq!(taken, [true, false, false, true, false, true, true, true, true]);
+}
+
+#[test]
+fn plain_chats_are_rendered_by_their_shape() {
+    for contents in
+        [vec!["Why?", "Since it is so.", "Ah."], vec!["Else?", "No: \"not at all\"", "5 < 6"]]
+    {
+        let contents: Vec<_> = contents.into_iter().map(|text| vec![text.to_owned()]).collect();
+        let request = chat(&contents);
+        for (name, template) in NAMES.iter().zip(REAL.iter()) {
+            let both = planned(template, &request).unwrap_or_else(|| panic!("{name}"));
+            for pieces in both {
+                assert_eq!(Some(pieces.concat()), plain(template, &request), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_more_than_texts_is_not_rendered_by_its_shape() {
+    let contents = [vec!["Why?".to_owned()], vec!["So.".to_owned()], vec!["Ah.".to_owned()]];
+    let changes: [fn(&mut ChatRequest<'_>); 5] = [
+        |request| request.messages[1].reasoning = Some("since"),
+        |request| request.messages[0].name = Some("Ann"),
+        |request| request.documents = Some(b"[]"),
+        |request| request.continue_final_message = Some(true),
+        |request| request.messages[2].content = Content::Text(b"</think>"),
+    ];
+    for change in changes {
+        let mut request = chat(&contents);
+        assert!(planned(&REAL[0], &request).is_some());
+        change(&mut request);
+        assert!(planned(&REAL[0], &request).is_none());
+    }
+}
+
+#[test]
+fn another_day_tools_or_arguments_are_another_shape() {
+    let contents = [vec!["Why?".to_owned()]];
+    let dated =
+        compile("{{ strftime_now('%d') }}{{ messages[0].content }}{{ x }}{{ tools | tojson }}", "");
+    let mut request = chat(&contents);
+    let render = |request: &ChatRequest<'_>, clock| {
+        let mut prompt = Vec::new();
+        let out = &mut |piece: &[u8]| prompt.extend_from_slice(piece);
+        assert!(dated.render_planned(request, clock, 1 << 20, out));
+        String::from_utf8(prompt).unwrap()
+    };
+    for day in 0..3 {
+        assert_eq!(render(&request, day * 86_400), format!("0{}Why?null", day + 1));
+    }
+    request.template_arguments = Some(br#"{"x":"y"}"#);
+    assert_eq!(render(&request, 0), "01Why?ynull");
+    request.tools = Some(Tools::OpenAi(br#"[{"type":"function","function":{"name":"f"}}]"#));
+    assert!(render(&request, 0).starts_with("01Why?y[{"));
+    request.template_arguments = None;
+    assert!(render(&request, 0).starts_with("01Why?[{"));
 }
 
 #[test]

@@ -13,13 +13,15 @@ const BUDGETS: &[(&str, u64)] = &[
     ("scan/220k", 5_500_000),
     ("scan-russian/220k", 38_200_000),
     ("approximate/220k", 775_000),
-    ("render/220k", 12_700_000),
-    ("walk/10k", 1_260_000),
+    ("render/220k", 1_270_000),
+    ("render-anew/220k", 12_700_000),
+    ("walk/10k", 150_000),
+    ("walk-scattered/10k", 2_450_000),
     ("score/10", 36_000),
     ("score/256", 290_000),
     ("sse/200", 9_300_000),
     ("exchange/0.5k", 860_000),
-    ("exchange/220k", 8_900_000),
+    ("exchange/220k", 7_050_000),
 ];
 
 /// Preparing a case may take as much as it likes.

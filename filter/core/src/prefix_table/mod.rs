@@ -1,20 +1,23 @@
 //! Which endpoint holds which prefix block: one replica a VM, in its own memory.
 //!
-//! A hash maps to the set of columns that hold the block. The table is cut into the same
-//! segments as the checkpoints, each a small hash table of its own: a chunk is one segment, and growth
-//! moves one segment's entries at a time, never a million inside one request.
+//! A hash maps to the set of columns that hold the block. Entries lie in the order in which they came ([`entries`]);
+//! where is told by an index, which is cut into the same segments as the checkpoints ([`segment`]): a chunk is one
+//! segment, and growth moves one segment's slots at a time, never a million inside one request.
 
-mod column_set;
+mod column_mask;
+mod column_sets;
+mod entries;
 mod lru;
 mod segment;
 mod walk;
 
-pub use column_set::{ColumnMask, MAX_COLUMNS};
+pub use column_mask::{ColumnMask, MAX_COLUMNS};
 pub use lru::RecencyList;
 pub use walk::PrefixMatch;
 
-use column_set::{ColumnRef, ColumnSets};
-use segment::{Entry, Segment};
+use column_sets::{ColumnRef, ColumnSets};
+use entries::{Entries, Entry, Place};
+use segment::Segment;
 use warmroute_shared_state::block::Block;
 use warmroute_shared_state::checkpoint::{SEGMENTS, segment_of};
 use warmroute_shared_state::table_op::Column;
@@ -36,6 +39,7 @@ pub struct TableEntry {
 #[derive(Debug)]
 pub struct PrefixTable {
     segments: Vec<Segment>,
+    entries: Entries,
     sets: ColumnSets,
     len: usize,
 }
@@ -44,6 +48,7 @@ impl Default for PrefixTable {
     fn default() -> Self {
         Self {
             segments: (0..SEGMENTS).map(|_| Segment::default()).collect(),
+            entries: Entries::default(),
             sets: ColumnSets::default(),
             len: 0,
         }
@@ -82,21 +87,24 @@ impl PrefixTable {
     }
 
     fn enter(&mut self, column: Column, hash: u64, change: impl FnOnce(&mut Entry)) {
-        let Some(segment) = self.segments.get_mut(segment_of(hash)) else { return };
-        match segment.find_mut(hash) {
-            Some(entry) => {
-                change(entry);
-                self.sets.insert(&mut entry.columns, column);
-            }
-            None => {
-                let mut entry = Entry::new(hash, ColumnRef::one(column));
-                if entry.columns.is_empty() {
-                    return;
-                }
-                change(&mut entry);
-                segment.insert(entry);
-                self.len = self.len.saturating_add(1);
-            }
+        let Self { segments, entries, sets, len } = self;
+        let Some(segment) = segments.get_mut(segment_of(hash)) else { return };
+        let found = segment.find(hash, entries);
+        if let Some(entry) = found.and_then(|place| entries.get_mut(place)) {
+            change(entry);
+            sets.insert(&mut entry.columns, column);
+            return;
+        }
+        let mut entry = Entry::new(hash, ColumnRef::one(column));
+        if entry.columns.is_empty() {
+            return;
+        }
+        change(&mut entry);
+        let Some(place) = entries.add(entry) else { return };
+        if segment.insert(hash, place, entries) {
+            *len = len.saturating_add(1);
+        } else {
+            entries.remove(place);
         }
     }
 
@@ -108,15 +116,11 @@ impl PrefixTable {
 
     /// Records that `column` no longer holds the block.
     pub fn remove(&mut self, column: Column, hash: u64) {
-        let Some(segment) = self.segments.get_mut(segment_of(hash)) else { return };
-        let Some(entry) = segment.find_mut(hash) else { return };
-        let mut left = entry.columns;
-        self.sets.remove(&mut left, column);
-        if left.is_empty() {
-            segment.remove(hash);
-            self.len = self.len.saturating_sub(1);
-        } else {
-            entry.columns = left;
+        let Some(place) = self.place(hash) else { return };
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        self.sets.remove(&mut entry.columns, column);
+        if entry.columns.is_empty() {
+            self.forget(place, hash);
         }
     }
 
@@ -130,16 +134,24 @@ impl PrefixTable {
 
     /// Takes the columns of `dead` out of every entry of one segment.
     pub fn sweep_segment(&mut self, segment: usize, dead: &ColumnMask) {
-        let Some(segment) = self.segments.get_mut(segment) else { return };
-        let sets = &mut self.sets;
-        let before = segment.len();
-        segment.change_all(|entry| sets.remove_all(&mut entry.columns, dead));
-        self.len = self.len.saturating_sub(before.saturating_sub(segment.len()));
+        let Some(places) = self.segments.get(segment).map(|s| s.places().collect::<Vec<_>>())
+        else {
+            return;
+        };
+        for place in places {
+            let Some(entry) = self.entries.get_mut(place) else { continue };
+            let hash = entry.hash();
+            self.sets.remove_all(&mut entry.columns, dead);
+            if entry.columns.is_empty() {
+                self.forget(place, hash);
+            }
+        }
     }
 
     /// Calls `each` with every entry of one segment.
     pub fn for_each_in_segment(&self, segment: usize, mut each: impl FnMut(TableEntry)) {
-        for entry in self.segments.get(segment).into_iter().flat_map(Segment::iter) {
+        let places = self.segments.get(segment).into_iter().flat_map(Segment::places);
+        for entry in places.filter_map(|place| self.entries.get(place)) {
             let Entry { stamp, tokens, columns, .. } = *entry;
             each(TableEntry {
                 hash: entry.hash(),
@@ -150,15 +162,20 @@ impl PrefixTable {
         }
     }
 
-    /// Has the places of these blocks brought from memory at once. Each lies anywhere: one look-up after the other would
-    /// wait for each of them, and by the next request their cache lines are lost again.
-    fn fetch(&self, hashes: &[u64]) {
-        let home = |hash: &u64| Some(self.segments.get(segment_of(*hash))?.at_home(*hash));
-        core::hint::black_box(hashes.iter().filter_map(home).fold(0, |all, first| all ^ first));
+    /// Takes out an entry that nobody holds any more; it still has its hash.
+    fn forget(&mut self, place: Place, hash: u64) {
+        let Some(segment) = self.segments.get_mut(segment_of(hash)) else { return };
+        segment.remove(hash, place, &self.entries);
+        self.entries.remove(place);
+        self.len = self.len.saturating_sub(1);
+    }
+
+    fn place(&self, hash: u64) -> Option<Place> {
+        self.segments.get(segment_of(hash))?.find(hash, &self.entries)
     }
 
     fn find(&self, hash: u64) -> Option<&Entry> {
-        self.segments.get(segment_of(hash))?.find(hash)
+        self.entries.get(self.place(hash)?)
     }
 }
 

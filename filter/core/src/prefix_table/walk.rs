@@ -1,10 +1,10 @@
 //! One walk down a prompt's chain, exact for every endpoint at once.
 
-use super::{ColumnMask, PrefixTable};
+use super::{ColumnMask, ColumnRef, Entry, Place, PrefixTable};
 use warmroute_shared_state::table_op::Column;
 
-/// Blocks looked at ahead of the walk.
-const FETCHED: usize = 32;
+/// Blocks that are looked up in one go where a chain's blocks are not neighbours.
+const AHEAD: usize = 32;
 
 /// How many leading blocks of a chain one column holds without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +32,10 @@ impl PrefixTable {
         let mut alive = *live;
         let mut last = None;
         let mut told = (0, 0);
-        for (blocks, hash) in chain.iter().enumerate() {
-            if blocks.checked_rem(FETCHED) == Some(0) {
-                let next = chain.get(blocks..).unwrap_or_default();
-                self.fetch(next.get(..FETCHED).unwrap_or(next));
-            }
-            let entry = self.find(*hash);
+        let mut trail = Trail::default();
+        let mut blocks = 0usize;
+        while let Some((hash, rest)) = chain.get(blocks..).and_then(<[u64]>::split_first) {
+            let entry = trail.next(self, *hash, blocks, rest);
             let columns = entry.map(|entry| entry.columns);
             // Mostly the same one or two columns hold the whole chain: then nothing can change here.
             if columns.is_none() || columns != last {
@@ -61,8 +59,16 @@ impl PrefixTable {
                     return matches;
                 }
             }
-            if let Some(tokens) = entry.map(|entry| entry.tokens).filter(|tokens| *tokens > 0) {
-                told = (blocks.saturating_add(1), tokens);
+            blocks = blocks.saturating_add(1);
+            let Some(entry) = entry else { continue };
+            if entry.tokens > 0 {
+                told = (blocks, entry.tokens);
+            }
+            for entry in trail.run(self, entry.columns, rest) {
+                blocks = blocks.saturating_add(1);
+                if entry.tokens > 0 {
+                    told = (blocks, entry.tokens);
+                }
             }
         }
         if !chain.is_empty() {
@@ -70,6 +76,73 @@ impl PrefixTable {
             matches.extend(alive.iter().map(|column| PrefixMatch { column, blocks, told }));
         }
         matches
+    }
+}
+
+/// Finds the entries of a chain. The next block's is mostly the one behind this block's.
+#[derive(Default)]
+struct Trail {
+    next: Option<Place>,
+    /// The last block was not where it was looked for first.
+    missed: bool,
+    /// Places of the blocks from `ahead_from` on. Each lies anywhere: looked up one after the other, each would be waited
+    /// for.
+    ahead: [Option<Place>; AHEAD],
+    ahead_from: usize,
+    ahead_len: usize,
+}
+
+impl Trail {
+    /// The entry of block number `block`, `hash`; `rest` are the blocks behind it.
+    fn next<'t>(
+        &mut self,
+        table: &'t PrefixTable,
+        hash: u64,
+        block: usize,
+        rest: &[u64],
+    ) -> Option<&'t Entry> {
+        let guess = self.next.and_then(|place| table.entries.get(place));
+        if let Some(entry) = guess.filter(|entry| entry.is_of(hash)) {
+            self.next = self.next.map(|place| place.plus(1));
+            self.missed = false;
+            return Some(entry);
+        }
+        let place = self.place(table, hash, block, rest);
+        self.missed = true;
+        self.next = place.map(|place| place.plus(1));
+        table.entries.get(place?)
+    }
+
+    fn place(
+        &mut self,
+        table: &PrefixTable,
+        hash: u64,
+        block: usize,
+        rest: &[u64],
+    ) -> Option<Place> {
+        if !self.missed {
+            return table.place(hash);
+        }
+        if block.wrapping_sub(self.ahead_from) >= self.ahead_len {
+            self.ahead_from = block;
+            self.ahead_len = rest.len().saturating_add(1).min(AHEAD);
+            let hashes = core::iter::once(&hash).chain(rest);
+            for (place, hash) in self.ahead.iter_mut().zip(hashes) {
+                *place = table.place(*hash);
+            }
+        }
+        self.ahead.get(block.wrapping_sub(self.ahead_from)).copied().flatten()
+    }
+
+    /// The entries of the blocks that follow, as far as they are neighbours that the same columns hold.
+    fn run<'t>(&mut self, table: &'t PrefixTable, columns: ColumnRef, rest: &[u64]) -> &'t [Entry] {
+        let Some(place) = self.next else { return &[] };
+        let behind = table.entries.from(place);
+        let is_next =
+            |(entry, hash): &(&Entry, &u64)| entry.columns == columns && entry.hash() == **hash;
+        let run = behind.iter().zip(rest).take_while(is_next).count();
+        self.next = Some(place.plus(run));
+        behind.get(..run).unwrap_or_default()
     }
 }
 

@@ -51,9 +51,19 @@ pub(super) fn approximate(bytes: usize) -> Work {
     })
 }
 
-/// The rendered prompt of a chat of so many bytes, and its chain.
+/// The rendered prompt of a chat of so many bytes, and its chain. The chat's shape is known from the time before.
 pub(super) fn render(bytes: usize) -> Work {
-    let facts = read(&chat(bytes, 1), Scratch::default());
+    render_body(bytes, &chat(bytes, 1))
+}
+
+/// The same where the template has to run: what does not begin with ASCII is no plain text.
+pub(super) fn render_anew(bytes: usize) -> Work {
+    let body = String::from_utf8(chat(bytes, 1)).expect("a text");
+    render_body(bytes, body.replace(r#""content":""#, r#""content":"…"#).as_bytes())
+}
+
+fn render_body(bytes: usize, body: &[u8]) -> Work {
+    let facts = read(body, Scratch::default());
     let source = TemplateSource { text: TEMPLATE.to_owned(), special_tokens: Vec::new() };
     let template = Template::compile(&source).expect("a good template");
     Box::new(move || {
