@@ -106,9 +106,10 @@ pub(crate) fn now_ns() -> u64 {
     now_ns
 }
 
-/// What the clock said last, to any callback of this VM: milliseconds ago if it has something to do, since it ticks.
-pub(crate) fn recent_ns() -> u64 {
-    RECENT_NS.get()
+/// What the clock said last, to any callback of this VM, in milliseconds: it is that many ago if the VM has something to do,
+/// since it ticks.
+pub(crate) fn recent_ms() -> u64 {
+    RECENT_NS.get() / 1_000_000
 }
 
 /// The same in milliseconds.

@@ -192,6 +192,11 @@ impl Runtime {
         result
     }
 
+    /// Something happens of which nothing comes but work.
+    pub(crate) fn works(&mut self) {
+        self.worked_ms = host::recent_ms();
+    }
+
     /// Sends what this VM has for others. Somebody waits for what flow control says; the rest can wait for a moment.
     pub(crate) fn flush(&mut self, now_ms: u64) {
         self.outbox.drain(..).for_each(|message| self.parcel.add(message));

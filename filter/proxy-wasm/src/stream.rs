@@ -331,21 +331,36 @@ impl HttpContext for Stream {
         if self.shared.replied.get() {
             return Action::Continue;
         }
-        // Nothing is timed between the first token and the end.
-        if end_of_stream || !self.shared.exchange.borrow().has_begun_to_answer() {
-            self.begin();
-        } else {
-            self.now_ns = host::recent_ns();
-        }
-        if self.shared.exchange.borrow().reads_response() {
-            let slice = host::buffer(BufferType::HttpResponseBody, 0, size);
-            let instead =
-                self.event(|exchange, env| exchange.on_response_body(env, &slice, end_of_stream));
-            if let Some(bytes) = instead.flatten() {
-                host::set_buffer(BufferType::HttpResponseBody, size, &bytes);
+        let (begun, reads) = {
+            let exchange = self.shared.exchange.borrow();
+            (exchange.has_begun_to_answer(), exchange.reads_response())
+        };
+        let slice =
+            if reads { host::buffer(BufferType::HttpResponseBody, 0, size) } else { Vec::new() };
+        // Between the first token and the end nothing is timed, and nothing is told to others.
+        let instead = if begun && !end_of_stream {
+            runtime::with(|runtime| runtime.works());
+            let mut exchange = self.shared.exchange.borrow_mut();
+            if reads {
+                exchange.on_more_response_body(&slice)
+            } else {
+                exchange.on_more_unread_response_body(size);
+                None
             }
         } else {
-            self.event(|exchange, env| exchange.on_unread_response_body(env, size));
+            self.begin();
+            self.event(|exchange, env| {
+                if reads {
+                    exchange.on_response_body(env, &slice, end_of_stream)
+                } else {
+                    exchange.on_unread_response_body(env, size);
+                    None
+                }
+            })
+            .flatten()
+        };
+        if let Some(bytes) = instead {
+            host::set_buffer(BufferType::HttpResponseBody, size, &bytes);
         }
         if end_of_stream {
             self.response_end();

@@ -22,7 +22,7 @@ pub(super) fn of(
     let Some((model, name)) = known else {
         return approximate(facts, asked, limit, PromptSource::Approximate);
     };
-    let mut stream = Stream::new(facts);
+    let mut stream = Stream::new(facts, limit);
     if !render(facts, model, clock_unix_s, limit, &mut |piece| stream.push(piece, model)) {
         return approximate(facts, asked, limit, PromptSource::Unrendered);
     }
@@ -58,7 +58,7 @@ fn render(
 }
 
 fn approximate(facts: &RequestFacts, model: &str, limit: usize, source: PromptSource) -> Prompt {
-    let blocks = if facts.is_digested() { 0 } else { facts.body_bytes / BLOCK_BYTES };
+    let blocks = if facts.is_digested() { 0 } else { facts.body_bytes.min(limit) / BLOCK_BYTES };
     let mut chain = Vec::with_capacity(blocks);
     let bytes = digest_prompt(facts, limit, &mut chain);
     let scope = ChainScope { model, ..ChainScope::default() };
@@ -72,8 +72,9 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(facts: &RequestFacts) -> Self {
-        let chain = Vec::with_capacity(facts.body_bytes / BLOCK_BYTES);
+    /// For a prompt of which `limit` bytes are hashed at most.
+    fn new(facts: &RequestFacts, limit: usize) -> Self {
+        let chain = Vec::with_capacity(facts.body_bytes.min(limit) / BLOCK_BYTES);
         Self { digester: BlockDigester::default(), chain }
     }
 

@@ -150,7 +150,25 @@ impl Exchange {
         slice: &[u8],
         last: bool,
     ) -> Option<Vec<u8>> {
-        self.read_response(env, slice);
+        if self.read_response(slice) {
+            self.computed(env);
+        }
+        self.change_response(slice, last)
+    }
+
+    /// More of the body of a response that [has begun](Self::has_begun_to_answer), and not the last of it: the same as
+    /// [`on_response_body`](Self::on_response_body), but nothing comes of it for anybody else.
+    pub fn on_more_response_body(&mut self, slice: &[u8]) -> Option<Vec<u8>> {
+        self.read_response(slice);
+        self.change_response(slice, false)
+    }
+
+    /// So many more bytes of one that has begun and is not read.
+    pub fn on_more_unread_response_body(&mut self, size: usize) {
+        self.count_response(size);
+    }
+
+    fn change_response(&mut self, slice: &[u8], last: bool) -> Option<Vec<u8>> {
         let mut changed = None;
         if let Some(restorer) = &mut self.restorer {
             changed =
@@ -200,17 +218,16 @@ impl Exchange {
         }
     }
 
-    fn read_response(&mut self, env: &mut Env<'_>, slice: &[u8]) {
+    /// Whether the prompt is computed by now.
+    fn read_response(&mut self, slice: &[u8]) -> bool {
         self.count_response(slice.len());
-        let Some(reader) = &mut self.reader else { return };
+        let Some(reader) = &mut self.reader else { return false };
         if slice.is_empty() {
-            return;
+            return false;
         }
         let streams = reader.is_stream();
         // Comments (`: keep-alive`) come while the request still waits in the engine's queue.
-        if reader.feed(slice).first_token || !streams {
-            self.computed(env);
-        }
+        reader.feed(slice).first_token || !streams
     }
 
     fn count_response(&mut self, size: usize) {

@@ -323,6 +323,30 @@ crate::tests! {
         }
     }
 
+    fn what_comes_behind_the_first_token_counts_the_same() {
+        let chunk = |more: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"a\"}},\"finish_reason\":\"stop\"}}]{more}}}\n\n");
+        let usage = ",\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"total_tokens\":10}";
+        let chunks = [chunk(""), chunk(""), chunk(usage), "data: [DO".into(), "NE]\n\n".into()];
+        let seen = [false, true].map(|quick| {
+            let mut host = Host::new(Some(1));
+            let (mut exchange, _) = host.routed(&chat("x"));
+            host.with(|env| exchange.on_response_headers(env, &ok(1, SSE), || None));
+            for chunk in &chunks {
+                if quick && exchange.has_begun_to_answer() {
+                    exchange.on_more_response_body(chunk.as_bytes());
+                } else {
+                    host.with(|env| exchange.on_response_body(env, chunk.as_bytes(), false));
+                }
+            }
+            host.with(|env| exchange.on_response_end(env, End::Clean));
+            host.with(|env| exchange.on_done(env, false));
+            let record = exchange.record();
+            (record.usage, record.response_bytes, record.ttft_ms, record.cause.map(Cause::name))
+        });
+        assert_eq!(seen[0], seen[1]);
+        assert_eq!((seen[1].0.prompt_tokens, seen[1].3), (Some(7), Some("completed")));
+    }
+
     fn whoever_served_is_charged() {
         let mut host = Host::new(Some(3));
         let (mut exchange, to) = host.routed(&chat(&"retry me ".repeat(60)));

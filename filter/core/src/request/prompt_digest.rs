@@ -103,8 +103,9 @@ impl PromptDigest {
 
     /// So many bytes are to come in all, for certain: one reservation instead of doubling.
     pub(super) fn expect(&mut self, bytes: usize) {
+        let hashed = bytes.min(usize::try_from(self.limit).unwrap_or(usize::MAX));
         let blocks = self.blocks.get_mut();
-        let more = (bytes / BLOCK_BYTES).saturating_sub(blocks.len());
+        let more = (hashed / BLOCK_BYTES).saturating_sub(blocks.len());
         let _ = blocks.try_reserve_exact(more);
     }
 

@@ -138,21 +138,23 @@ crate::tests! {
         assert_eq!((digests.len(), bytes), (MOST / BLOCK_BYTES, 4 + 18_000 * 1000));
     }
 
-    fn a_long_chat_takes_a_tenth_of_its_size() {
+    fn a_long_chat_takes_a_tenth_of_its_size_or_what_its_limit_needs() {
         let text = words(1 << 20);
         for messages in [
             format!(r#"{{"role":"user","content":"{text}"}}"#),
             format!(r#"{{"role":"user","content":[{{"type":"text","text":"{text}"}}]}}"#),
         ] {
             let body = format!(r#"{{"model":"m","messages":[{messages}]}}"#);
-            let mut scan = BodyScan::new(PathClass::Chat, Scratch::default());
-            scan.expect(body.len());
-            scan.digest_messages(body.len());
-            for slice in body.as_bytes().chunks(1000) {
-                scan.feed(slice).unwrap();
-                assert!(scan.held_bytes() < body.len() / 10, "{}", scan.held_bytes());
+            for (limit, most) in [(body.len(), body.len() / 10), (64 << 10, 16 << 10)] {
+                let mut scan = BodyScan::new(PathClass::Chat, Scratch::default());
+                scan.expect(body.len());
+                scan.digest_messages(limit);
+                for slice in body.as_bytes().chunks(1000) {
+                    scan.feed(slice).unwrap();
+                    assert!(scan.held_bytes() < most, "{} of {most}", scan.held_bytes());
+                }
+                assert!(scan.finish().unwrap().messages().len() == 1);
             }
-            assert!(scan.finish().unwrap().messages().len() == 1);
         }
     }
 }
