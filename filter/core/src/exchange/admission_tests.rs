@@ -109,8 +109,9 @@ crate::tests! {
         {
             let mut host = host(policy);
             let mut exchange = Exchange::default();
-            head(&mut host, &mut exchange, headers);
+            host.now_ms += 1;
             let (heads, totals) = host.reads();
+            head(&mut host, &mut exchange, headers);
             let mut step = body(&mut host, &mut exchange, "x");
             assert_eq!(host.reads(), (heads + 1, totals + 1), "{name}");
             if grants {

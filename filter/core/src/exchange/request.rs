@@ -49,7 +49,8 @@ impl Exchange {
             return self.too_large(env);
         }
         let length = usize::try_from(length).unwrap_or(0);
-        // What nobody will ask for again is not kept.
+        // What nobody will ask for again is not kept. A model may have been told since this VM last had something to do.
+        env.vm.refresh_if_idle(env.store, env.now_ms);
         let replica = &env.vm.follower().replica;
         let keeps =
             replica.models.iter().len() > 0 || replica.policy.current().splits_by_conversation();

@@ -200,6 +200,19 @@ const JSON: &[u8] = b"application/json";
 const SSE: &[u8] = b"text/event-stream";
 
 crate::tests! {
+    fn a_vm_that_had_nothing_to_do_knows_what_was_told_meanwhile() {
+        let mut host = Host::new(Some(2));
+        let mut idle = host.another_vm();
+        let template = "{% for m in messages %}{{ m.content }}{% endfor %}".to_owned();
+        let model = ModelRecord { name: "m".into(), stream: 7, template, ..ModelRecord::default() };
+        let endpoints = (0..2).map(|n| AgentOp::Endpoint(endpoint_record(n)));
+        host.tell(endpoints.chain([AgentOp::Model(Arc::new(model))]).collect());
+        core::mem::swap(&mut host.vm, &mut idle);
+        host.now_ms += 10;
+        let (first, _) = host.routed(&chat(&"long prompt ".repeat(100)));
+        assert_eq!(first.record().prompt_source, Some("rendered"));
+    }
+
     fn a_model_that_becomes_known_while_a_body_comes_renders_the_next_one() {
         let mut host = Host::new(Some(4));
         let body = chat(&"long prompt ".repeat(100));
