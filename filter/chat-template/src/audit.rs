@@ -17,7 +17,7 @@ use minijinja::value::ValueKind;
 pub(crate) struct Audited {
     /// What it looks for in them.
     pub(crate) needles: Needles,
-    /// What else it does to them; `None` if it shows what stands at their ends.
+    /// What else it does to them; `None` if that may be more than [`TextUses`] can say.
     pub(crate) uses: Option<TextUses>,
 }
 
@@ -28,12 +28,16 @@ pub(crate) fn audit(template: &[Stmt<'_>], format: ContentFormat) -> Option<Audi
     if format == ContentFormat::Strings {
         texts.push("content");
     }
-    walk(template, &mut |node| {
-        if let Node::Stmt(Stmt::Set(node)) = node
-            && let Expr::GetAttr(target) = &node.target
-        {
-            texts.push(target.name);
+    walk(template, &mut |node| match node {
+        Node::Stmt(Stmt::Set(node)) => texts.extend(attribute(&node.target)),
+        Node::Stmt(Stmt::SetBlock(node)) => texts.extend(attribute(&node.target)),
+        Node::Expr(Expr::Call(node)) if matches!(node.expr, Expr::Var(_)) => {
+            texts.extend(node.args.iter().filter_map(|argument| match argument {
+                CallArg::Kwarg(name, _) => Some(*name),
+                _ => None,
+            }));
         }
+        _ => {}
     });
     let mut audit = Audit {
         texts,
@@ -65,12 +69,16 @@ pub(crate) fn audit(template: &[Stmt<'_>], format: ContentFormat) -> Option<Audi
     Some(Audited { needles: Needles::new(audit.needles)?, uses })
 }
 
+fn attribute<'s>(target: &Expr<'s>) -> Option<&'s str> {
+    if let Expr::GetAttr(target) = target { Some(target.name) } else { None }
+}
+
 struct Audit<'s> {
     /// Attributes that may be texts.
     texts: Vec<&'s str>,
     needles: Vec<String>,
     uses: TextUses,
-    /// A character at a text's end may be shown, or compared.
+    /// A character at a text's end may be shown, or one text be compared with another.
     shows_ends: bool,
     is_safe: bool,
 }
@@ -97,7 +105,9 @@ impl Audit<'_> {
     fn statement(&self, statement: &Stmt<'_>) -> Option<()> {
         // Names that mean lists must go on meaning them.
         let safe = match statement {
-            Stmt::ForLoop(node) => self.is_list(&node.iter) && !is_named_list(&node.target),
+            Stmt::ForLoop(node) => {
+                self.is_list(&node.iter) && !is_named_list(&node.target) && !node.recursive
+            }
             Stmt::Set(node) => !is_named_list(&node.target) || self.is_list(&node.expr),
             Stmt::SetBlock(node) => !is_named_list(&node.target),
             Stmt::WithBlock(node) => !node.assignments.iter().any(|(name, _)| is_named_list(name)),
@@ -134,14 +144,22 @@ impl Audit<'_> {
     fn operator(&mut self, op: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Option<()> {
         match op {
             BinOpKind::Eq | BinOpKind::Ne => {
-                let compared = self.compared(left) | self.compared(right);
-                (compared || is_no_text(left) || is_no_text(right)).then_some(())
+                if self.compared(left) | self.compared(right) {
+                    return Some(());
+                }
+                // What is compared with a role may be a text that was one before.
+                self.shows_ends |= !(is_truth(left) && is_truth(right));
+                // Where something else was given that name it may be a text.
+                let is_open =
+                    |side| is_no_text(side) && (is_truth(side) || !self.texts.contains(&"role"));
+                (is_open(left) || is_open(right)).then_some(())
             }
             BinOpKind::Lt | BinOpKind::Lte | BinOpKind::Gt | BinOpKind::Gte => {
                 (is_number(left) || is_number(right)).then_some(())
             }
             BinOpKind::In => match constant(left) {
-                Some(needle) => self.needle(&needle),
+                Some(needle) if needle.as_str().is_some() => self.needle(&needle),
+                Some(_) => None,
                 None => {
                     let is_list = constant(right).is_some_and(|list| list.try_iter().is_ok());
                     (is_list && self.compared(right)).then_some(())
@@ -184,8 +202,12 @@ impl Audit<'_> {
             "endswith" => short_texts(first?).map(|texts| self.uses.ends.extend(texts)),
             // Remembers what it was last given.
             "changed" => None,
-            // The rest fails on marked texts when it is called.
-            _ => Some(()),
+            "get" | "items" | "keys" | "values" => Some(()),
+            // The rest fails on marked texts when it is called, but may be called on a list of them.
+            _ => {
+                self.shows_ends = true;
+                Some(())
+            }
         }
     }
 
@@ -198,8 +220,9 @@ impl Audit<'_> {
             Expr::Slice(node) => is_list(&node.expr),
             Expr::Filter(node) => match node.name {
                 "items" | "dictsort" => true,
-                "default" | "d" => false,
-                _ => node.expr.as_ref().is_some_and(is_list),
+                "list" | "map" | "reject" | "rejectattr" | "reverse" | "select" | "selectattr"
+                | "sort" | "unique" => node.expr.as_ref().is_some_and(is_list),
+                _ => false,
             },
             Expr::GetAttr(node) => !self.texts.contains(&node.name),
             Expr::GetItem(node) => constant(&node.subscript_expr)
@@ -222,13 +245,28 @@ impl Audit<'_> {
     }
 
     fn item(&mut self, node: &GetItem<'_>) -> Option<()> {
-        let is_key = constant(&node.subscript_expr).is_some_and(|key| key.as_str().is_some());
-        if is_key || self.is_list(&node.expr) {
+        if constant(&node.subscript_expr).is_some_and(|key| key.as_str().is_some()) {
             return Some(());
         }
-        // What was split is a list, of texts that nothing was split off.
-        self.shows_ends |= !is_split(&node.expr);
-        is_near(&node.subscript_expr).then_some(())
+        // Only of what is a list for certain, by what is a number for certain: what was split is one, of texts that nothing
+        // was split off.
+        let is_index = is_near(&node.subscript_expr) || is_number(&node.subscript_expr);
+        let is_list = is_messages(&node.expr) || is_split(&node.expr) || self.is_parts(&node.expr);
+        let is_certain = is_index && is_list;
+        self.shows_ends |= !is_certain;
+        (is_near(&node.subscript_expr) || self.is_list(&node.expr)).then_some(())
+    }
+
+    /// Whether this is a message's content, and that is a list of parts.
+    fn is_parts(&self, expr: &Expr<'_>) -> bool {
+        let is_content = match expr {
+            Expr::GetAttr(node) => node.name == "content",
+            Expr::GetItem(node) => {
+                constant(&node.subscript_expr).is_some_and(|key| key.as_str() == Some("content"))
+            }
+            _ => false,
+        };
+        is_content && !self.texts.contains(&"content")
     }
 
     /// Whether this is a constant that a text may be compared with.
@@ -266,22 +304,38 @@ impl Audit<'_> {
         let is_bare = node.args.is_empty();
         let safe = match node.name {
             "trim" => return self.strips(&node.args),
-            "first" | "last" => {
-                self.shows_ends |= !node.expr.as_ref().is_some_and(|list| self.is_list(list));
-                true
-            }
-            "d" | "default" | "items" | "join" | "safe" | "string" => true,
+            "d" | "default" | "items" | "safe" | "string" => true,
             // These fail on a marked text when they run.
             "count" | "length" | "tojson" => true,
+            "first" | "join" | "last" => {
+                self.shows_ends |= !node.expr.as_ref().is_some_and(is_messages);
+                true
+            }
             "dictsort" => is_bare,
             "rejectattr" | "selectattr" => {
-                node.args.iter().all(|argument| self.compared(argument_value(argument)))
+                let mut compares = true;
+                for argument in &node.args {
+                    let argument = argument_value(argument);
+                    compares &= self.compared(argument);
+                    // A path into a text, or an order of texts.
+                    let word = constant(argument);
+                    let word = word.as_ref().and_then(|word| word.as_str()).unwrap_or_default();
+                    let orders = ["<", "<=", ">", ">=", "lt", "le", "gt", "ge"].contains(&word);
+                    self.shows_ends |= orders || word.contains('.');
+                    compares &= !orders;
+                }
+                compares
             }
-            "map" => node
-                .args
-                .iter()
-                .all(|argument| matches!(argument, CallArg::Kwarg("attribute" | "default", _))),
-            "list" | "reverse" => node.expr.as_ref().is_some_and(|list| self.is_list(list)),
+            "map" => {
+                self.shows_ends = true;
+                node.args
+                    .iter()
+                    .all(|argument| matches!(argument, CallArg::Kwarg("attribute" | "default", _)))
+            }
+            "list" | "reverse" => {
+                self.shows_ends |= !node.expr.as_ref().is_some_and(is_messages);
+                node.expr.as_ref().is_some_and(|list| self.is_list(list))
+            }
             _ => false,
         };
         safe.then_some(())
@@ -327,10 +381,17 @@ fn short_texts(expr: &Expr<'_>) -> Option<Vec<String>> {
 fn is_number(expr: &Expr<'_>) -> bool {
     match expr {
         Expr::Const(node) => node.value.kind() == ValueKind::Number,
-        Expr::BinOp(node) => matches!(
-            node.op,
-            BinOpKind::Sub | BinOpKind::Div | BinOpKind::FloorDiv | BinOpKind::Rem | BinOpKind::Pow
-        ),
+        Expr::BinOp(node) => match node.op {
+            BinOpKind::Add => is_number(&node.left) || is_number(&node.right),
+            op => matches!(
+                op,
+                BinOpKind::Sub
+                    | BinOpKind::Div
+                    | BinOpKind::FloorDiv
+                    | BinOpKind::Rem
+                    | BinOpKind::Pow
+            ),
+        },
         Expr::UnaryOp(_) => true,
         Expr::Filter(node) => matches!(node.name, "length" | "count" | "int" | "float"),
         Expr::GetAttr(node) => {
@@ -339,6 +400,11 @@ fn is_number(expr: &Expr<'_>) -> bool {
         }
         _ => false,
     }
+}
+
+/// What is a number or a truth value.
+fn is_truth(expr: &Expr<'_>) -> bool {
+    !matches!(expr, Expr::GetAttr(_) | Expr::GetItem(_)) && is_no_text(expr) || is_number(expr)
 }
 
 /// What is a number, a truth value, or a message's role.
@@ -362,6 +428,19 @@ fn is_no_text(expr: &Expr<'_>) -> bool {
             constant(&node.subscript_expr).is_some_and(|key| key.as_str() == Some("role"))
         }
         _ => is_number(expr),
+    }
+}
+
+/// A list of messages or tools, or a part of one.
+fn is_messages(expr: &Expr<'_>) -> bool {
+    match expr {
+        Expr::Var(var) => LISTS.contains(&var.id),
+        Expr::Slice(node) => is_messages(&node.expr),
+        Expr::Filter(node) => {
+            matches!(node.name, "rejectattr" | "selectattr" | "list" | "reverse")
+                && node.expr.as_ref().is_some_and(is_messages)
+        }
+        _ => false,
     }
 }
 

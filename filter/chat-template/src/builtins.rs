@@ -135,7 +135,7 @@ fn to_json(value: &Value, args: Rest<Value>, named: Kwargs) -> Result<Value, Err
     // JSON would escape a shortened text's missing middle.
     dumps(value, &style)
         .ok()
-        .filter(|json| !json.contains(MARK))
+        .filter(|json| !json.contains(MARK) && !json.contains("\\udbff\\udffe"))
         .map(Value::from)
         .ok_or_else(|| Error::new(ErrorKind::BadSerialization, "no JSON form"))
 }

@@ -56,12 +56,14 @@ pub(crate) fn shows_only_days(template: &str) -> bool {
             return false;
         };
         let format = argument.get(1..).and_then(|rest| rest.split_once(quote));
-        format.is_some_and(|(format, _)| {
+        format.is_some_and(|(format, behind)| {
+            let is_whole = behind.trim_start().starts_with(')') && !format.contains('\\');
             let directives = format.split('%').skip(1);
-            directives.into_iter().all(|directive| {
+            let mut days = directives.map(|directive| {
                 let directive = directive.trim_start_matches('-');
                 directive.starts_with(['a', 'A', 'b', 'B', 'd', 'j', 'm', 'Y', 'y'])
-            })
+            });
+            is_whole && days.all(|is_of_a_day| is_of_a_day)
         })
     })
 }
@@ -168,7 +170,23 @@ fn month_length(year: u64, month: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::strftime;
+    use super::{shows_only_days, strftime};
+
+    #[test]
+    fn what_shows_no_more_than_a_day() {
+        for (template, shows) in [
+            ("no clock", true),
+            ("{{ strftime_now('%d %b %Y') }}{% if strftime_now is defined %}{% endif %}", true),
+            ("{{ strftime_now( \"%-d\" ) }}", true),
+            ("{{ strftime_now('%d %H') }}", false),
+            ("{{ strftime_now('%d ' ~ '%H') }}", false),
+            ("{{ strftime_now('\\x25H') }}", false),
+            ("{{ strftime_now(format) }}", false),
+            ("{% set f = strftime_now %}{{ f('%H') }}", false),
+        ] {
+            assert_eq!(shows_only_days(template), shows, "{template}");
+        }
+    }
 
     /// Python 3.11: `datetime.fromtimestamp(unix_s, timezone.utc).strftime(format)`.
     #[test]

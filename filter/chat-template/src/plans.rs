@@ -8,7 +8,7 @@
 use crate::conversation::{Body, Turn};
 use crate::plain_text::{PlainText, TextUses, is_within};
 use crate::request::{ChatRequest, Tools};
-use crate::shortening::{self, BrokenMark, MARK, Needles, pieces_of};
+use crate::shortening::{self, BrokenMark, MARK, Needles, mark, pieces_of};
 use std::borrow::Cow;
 
 /// The most plans of one template.
@@ -52,13 +52,13 @@ impl<'a> Shape<'a> {
                 }
                 roles.push(turn.role);
             }
-            shape.tell(turn.role.as_bytes());
+            shape.tell(turn.role.as_bytes())?;
             match &turn.content {
                 // A template that loops over contents would loop over this one's characters.
                 Body::Text(_) if in_parts => return None,
                 Body::Text(text) => shape.text(text, uses)?,
                 Body::Parts(texts) => {
-                    shape.key.extend(u32::try_from(texts.len()).ok()?.to_le_bytes());
+                    shape.tell(&u32::try_from(texts.len()).ok()?.to_le_bytes())?;
                     texts.iter().try_for_each(|text| shape.text(text, uses))?;
                 }
             }
@@ -77,17 +77,21 @@ impl<'a> Shape<'a> {
         for raw in [tools, request.template_arguments, request.reasoning_effort.map(str::as_bytes)]
         {
             shape.key.push(raw.is_some().into());
-            shape.tell(raw.unwrap_or_default());
+            shape.tell(raw.unwrap_or_default())?;
         }
         shape.key.push(request.add_generation_prompt.unwrap_or(true).into());
-        let found = shape.key.len() > MOST_BYTES_EACH
-            || shape.texts.iter().any(|text| needles.occur_in(text.text));
+        let found = shape.texts.iter().any(|text| needles.occur_in(text.text));
         (!found).then_some(shape)
     }
 
-    fn tell(&mut self, bytes: &[u8]) {
+    /// `None` if that is too much to tell a shape by.
+    fn tell(&mut self, bytes: &[u8]) -> Option<()> {
+        if self.key.len().saturating_add(bytes.len()) > MOST_BYTES_EACH {
+            return None;
+        }
         self.key.extend((bytes.len() as u64).to_le_bytes());
         self.key.extend(bytes);
+        Some(())
     }
 
     // Only what is borrowed outlives the turns.
@@ -99,8 +103,8 @@ impl<'a> Shape<'a> {
             Cow::Borrowed(text) => uses.plain_text(text)?,
             Cow::Owned(_) => return None,
         };
-        self.tell(text.before);
-        self.tell(text.behind);
+        self.tell(text.before)?;
+        self.tell(text.behind)?;
         self.texts.push(text);
         Some(())
     }
@@ -112,8 +116,7 @@ impl<'a> Shape<'a> {
             if !text.is_empty()
                 && let Some((number, PlainText { before, behind, .. })) = texts.next()
             {
-                let mark = format!("{MARK}{number}{MARK}");
-                *text = Cow::Owned([before, mark.as_bytes(), behind].concat());
+                *text = Cow::Owned([before, mark(number).as_bytes(), behind].concat());
             }
         };
         for turn in turns {
@@ -135,7 +138,8 @@ enum Piece {
 /// What a template makes of one shape.
 struct Plan {
     key: Box<[u8]>,
-    pieces: Vec<Piece>,
+    /// `None`: it cannot be made this way.
+    pieces: Option<Vec<Piece>>,
     /// Bytes of the key and of the literals.
     bytes: usize,
 }
@@ -148,56 +152,44 @@ pub(crate) struct Plans {
 }
 
 impl Plans {
-    /// Gives out the prompt of a shape whose plan is kept, `limit` bytes at most; whether it is.
+    /// Gives out the prompt of a shape that is known, `limit` bytes at most. Whether it could be made this way; `None` if
+    /// the shape is not known.
     pub(crate) fn give(
         &mut self,
         shape: &Shape<'_>,
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
-    ) -> bool {
-        let Some(at) = self.plans.iter().rposition(|plan| *plan.key == *shape.key) else {
-            return false;
-        };
-        if let Some(used) = self.plans.get_mut(at..) {
-            used.rotate_left(1);
+    ) -> Option<bool> {
+        let at = self.plans.iter().rposition(|plan| *plan.key == *shape.key)?;
+        self.plans.get_mut(at..)?.rotate_left(1);
+        let pieces = self.plans.last()?.pieces.as_ref();
+        if let Some(pieces) = pieces {
+            give_out(pieces, &shape.texts, limit, out);
         }
-        let Some(plan) = self.plans.last() else { return false };
-        give_out(&plan.pieces, &shape.texts, limit, out);
-        true
+        Some(pieces.is_some())
     }
 
-    /// Keeps what the template made of the stand-ins, and gives the prompt out. Nothing is given out if the marks are not as
-    /// they were made, or if a piece could not be normalised by itself.
+    /// Keeps what the template made of the stand-ins, if it made anything, and gives the prompt out; whether it could be.
     pub(crate) fn keep(
         &mut self,
         shape: Shape<'_>,
-        prompt: &str,
+        prompt: Option<&str>,
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), BrokenMark> {
-        let mut pieces = Vec::new();
-        for piece in pieces_of(prompt)? {
-            match piece {
-                shortening::Piece::Given("") => {}
-                shortening::Piece::Given(text) => {
-                    if !pieces.is_empty() && !text.starts_with(|c: char| c.is_ascii()) {
-                        return Err(BrokenMark);
-                    }
-                    pieces.push(Piece::Literal(text.as_bytes().into()));
-                }
-                shortening::Piece::Removed(number) if number < shape.texts.len() => {
-                    pieces.push(Piece::Text(number));
-                }
-                shortening::Piece::Removed(_) => return Err(BrokenMark),
-            }
+    ) -> bool {
+        let pieces = prompt.and_then(|prompt| plan(prompt, shape.texts.len()).ok());
+        if let Some(pieces) = &pieces {
+            give_out(pieces, &shape.texts, limit, out);
         }
-        give_out(&pieces, &shape.texts, limit, out);
+        let is_made = pieces.is_some();
+        let literals = prompt.filter(|_| is_made).map_or(0, str::len);
+        let count = pieces.as_ref().map_or(0, Vec::len);
         let bytes = shape
             .key
             .len()
-            .saturating_add(prompt.len())
-            .saturating_add(pieces.len().saturating_mul(size_of::<Piece>()));
-        if bytes <= MOST_BYTES_EACH {
+            .saturating_add(literals)
+            .saturating_add(count.saturating_mul(size_of::<Piece>()));
+        if bytes <= MOST_BYTES_EACH.saturating_mul(2) {
             self.bytes = self.bytes.saturating_add(bytes);
             self.plans.push(Plan { key: shape.key.into(), pieces, bytes });
             while self.plans.len() > MOST_PLANS || self.bytes > MOST_BYTES {
@@ -205,8 +197,30 @@ impl Plans {
                 self.bytes = self.bytes.saturating_sub(oldest.bytes);
             }
         }
-        Ok(())
+        is_made
     }
+}
+
+/// The pieces of a prompt that was made of stand-ins for so many texts. An error if the marks are not as they were made, or
+/// if a piece could not be normalised by itself.
+fn plan(prompt: &str, texts: usize) -> Result<Vec<Piece>, BrokenMark> {
+    let mut pieces = Vec::new();
+    for piece in pieces_of(prompt)? {
+        match piece {
+            shortening::Piece::Given("") => {}
+            shortening::Piece::Given(text) => {
+                if !pieces.is_empty() && !text.starts_with(|c: char| c.is_ascii()) {
+                    return Err(BrokenMark);
+                }
+                pieces.push(Piece::Literal(text.as_bytes().into()));
+            }
+            shortening::Piece::Removed(number) if number < texts => {
+                pieces.push(Piece::Text(number));
+            }
+            shortening::Piece::Removed(_) => return Err(BrokenMark),
+        }
+    }
+    Ok(pieces)
 }
 
 fn give_out(pieces: &[Piece], texts: &[PlainText<'_>], limit: usize, out: &mut dyn FnMut(&[u8])) {

@@ -1,6 +1,6 @@
 //! The quick way for long texts: the template runs over short stand-ins, and the texts are put in afterwards.
 //!
-//! A long content is handed over as its first and last bytes with a mark between. What a template does to contents is
+//! A long content is handed over as its first and last bytes with a mark between ([`mark`]). What a template does to contents is
 //! mostly to put them between other strings, and that cannot tell the difference; what could tell it is kept apart:
 //! - [`audit`](crate::audit) looks at the template once, and gives up on one that compares, slices or loops over what
 //!   may be a content;
@@ -16,6 +16,15 @@ use std::borrow::Cow;
 pub(crate) const MARK: char = '\u{10fffe}';
 /// Its bytes in UTF-8.
 const MARK_TEXT: &str = "\u{10fffe}";
+
+/// Stands in a mark behind its number. Whatever a template does to a text but put it somewhere (write it as Python or JSON
+/// would, change its case, join its characters) changes this, too, and then the mark is none.
+pub(crate) const FRAGILE: &str = "'\"\\\n<&>qQ\u{e9}";
+
+/// The mark of a text.
+pub(crate) fn mark(number: usize) -> String {
+    format!("{MARK}{number}{FRAGILE}{MARK}")
+}
 
 /// The least that is kept of a text at either end, in bytes; no template strips, compares or slices more.
 pub(crate) const EDGE: usize = 64;
@@ -33,8 +42,11 @@ pub(crate) struct Needles {
 }
 
 impl Needles {
-    /// `None` if there are too many to look for in one go.
+    /// `None` if there are too many to look for in one go, or if a mark has one.
     pub(crate) fn new(texts: Vec<String>) -> Option<Self> {
+        if texts.iter().any(|text| FRAGILE.contains(text.as_str())) {
+            return None;
+        }
         let texts = texts.into_iter().chain([MARK_TEXT.to_owned()]);
         let mut texts: Vec<Box<[u8]>> = texts.map(|text| text.into_bytes().into()).collect();
         texts.sort_unstable();
@@ -119,8 +131,7 @@ impl<'a> Removed<'a> {
             _ => None,
         };
         let Some((head, middle, tail)) = parts else { return Some(()) };
-        let mark = format!("{MARK}{}{MARK}", self.texts.len());
-        *text = Cow::Owned([head, mark.as_bytes(), tail].concat());
+        *text = Cow::Owned([head, mark(self.texts.len()).as_bytes(), tail].concat());
         self.texts.push(middle);
         self.bytes = self.bytes.saturating_add(middle.len());
         Some(())
@@ -182,7 +193,12 @@ pub(crate) fn pieces_of(prompt: &str) -> Result<Vec<Piece<'_>>, BrokenMark> {
         pieces.push(if index.is_multiple_of(2) {
             Piece::Given(piece)
         } else {
-            Piece::Removed(piece.parse().map_err(|_| BrokenMark)?)
+            let number = piece.strip_suffix(FRAGILE).ok_or(BrokenMark)?;
+            let parsed: usize = number.parse().map_err(|_| BrokenMark)?;
+            if parsed.to_string() != number {
+                return Err(BrokenMark);
+            }
+            Piece::Removed(parsed)
         });
     }
     if pieces.len().is_multiple_of(2) { Err(BrokenMark) } else { Ok(pieces) }

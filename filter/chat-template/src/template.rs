@@ -12,7 +12,7 @@ use crate::error::{RenderError, TemplateError};
 use crate::plans::{Plans, Shape};
 use crate::probes::{disabled_thinking_effort, needs_system_first};
 use crate::request::ChatRequest;
-use crate::shortening::shorten;
+use crate::shortening::{MARK, shorten};
 use crate::tools::tools_value;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, Value};
@@ -85,6 +85,10 @@ impl Template {
         let text = without_generation_tags(&source.text);
         let mut environment = environment(false).map_err(|error| syntax_error(&error))?;
         let (format, mut audited) = inspect(&text)?;
+        let mut texts = source.special_tokens.iter().map(|(_, token)| token).chain([&source.text]);
+        if texts.any(|text| text.contains(MARK)) {
+            audited = None;
+        }
         if let Some(audited) = audited.as_mut().filter(|_| !shows_only_days(&text)) {
             // The same shape is another prompt at another time.
             audited.uses = None;
@@ -182,13 +186,13 @@ impl Template {
             return false;
         };
         let Ok(mut plans) = self.plans.try_lock() else { return false };
-        if plans.give(&shape, limit, out) {
-            return true;
+        if let Some(given) = plans.give(&shape, limit, out) {
+            return given;
         }
         shape.put_stand_ins(&mut turns);
         let prompt =
             self.context(request, turns, clock_unix_s).and_then(|c| self.run(c, usize::MAX));
-        prompt.is_ok_and(|prompt| plans.keep(shape, &prompt, limit, out).is_ok())
+        plans.keep(shape, prompt.as_deref().ok(), limit, out)
     }
 
     /// Renders by way of shortened texts, if that is open and worth it. If not, or if anything fails, nothing was

@@ -10,7 +10,7 @@ use warmroute_chat_template::{
 const NAMES: [&str; 5] = ["qwen3", "qwen2_5", "llama3", "deepseek_v3", "gemma3"];
 
 /// Templates that do more to contents than put them between strings.
-const PRYING: [&str; 9] = [
+const PRYING: [&str; 20] = [
     "{% for m in messages %}{{ m.content | trim }}{{ m.content[0] }}{{ m.content[-1] }}\
      {{ 'yes' if 'needle' in m.content }}{{ m.content.split('<cut>')[-1] }}{% endfor %}",
     "{% for m in messages %}{{ m.content | tojson }}{% endfor %}",
@@ -27,6 +27,20 @@ const PRYING: [&str; 9] = [
      {{ m.content.strip('-') }}{{ m.content.startswith(('ne', '0')) }}{% endfor %}",
     "{% for m in messages %}{{ (messages[0].content ~ m.content).split('x')[-1].lstrip('\n') }}|\
      {{ (messages[0].content ~ m.content) | trim }}{{ strftime_now('%d %b %Y') }}{% endfor %}",
+    // Lists of texts, written as Python would: GLM-4.1V does that to what is not the user's.
+    "{% for m in messages %}{% if m.role == 'user' %}{% for p in m.content %}{{ p.text }}{% endfor %}{% else %}\
+     {{ m.content }}{% endif %}{% endfor %}",
+    "{% for m in messages %}{{ m }}{{ [m.content] ~ '' }}{% endfor %}",
+    "{{ (messages | map(attribute='content') | first)[:3] }}{% for m in messages %}{{ m.content }}{% endfor %}",
+    "{% set ns = namespace(sys=messages[0].content) %}{{ ns.sys[0] == 'x' }}{{ messages[0].content }}",
+    "{% for m in messages %}{{ m.content | tojson(ensure_ascii=true) }}{% endfor %}",
+    "{% for m in messages | selectattr('content', 'lt', 'm') %}{{ m.content }}{% endfor %}",
+    "{{ (messages | map(attribute='content') | list).count('x') }}{{ messages[0].content }}",
+    "{% set ns = namespace(role='') %}{% for m in messages %}{{ m.content == ns.role }}{% set ns.role = m.content %}\
+     {{ m.content }}{% endfor %}",
+    "{% for m in messages %}{{ m.content | join('0') }}{{ '0'.join(m.content) }}{% endfor %}",
+    "{% for m in messages | selectattr('content.0', 'equalto', 'x') %}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{{ 1 in m.content }}{{ m.content }}{{ m.content | upper }}{% endfor %}",
 ];
 
 fn real(name: &str) -> Template {
@@ -201,7 +215,8 @@ fn long_chats_take_the_quick_way() {
     let taken: Vec<bool> =
         OTHERS.iter().map(|template| quick(template, &request).is_some()).collect();
     // JSON, lengths and comparisons with each other need the whole text.
-    assert_eq!(taken, [true, false, false, true, false, true, true, true, true]);
+    let untaken: Vec<usize> = (0..taken.len()).filter(|index| !taken[*index]).collect();
+    assert_eq!(untaken, [1, 2, 4, 9, 10, 11, 13, 14, 16, 17, 19]);
 }
 
 #[test]

@@ -195,6 +195,7 @@ impl Runtime {
     /// Something happens of which nothing comes but work.
     pub(crate) fn works(&mut self) {
         self.worked_ms = host::recent_ms();
+        self.measure_events();
     }
 
     /// Sends what this VM has for others. Somebody waits for what flow control says; the rest can wait for a moment.

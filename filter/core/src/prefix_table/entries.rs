@@ -96,6 +96,9 @@ impl Entries {
         if self.vacant.saturating_mul(VACANT_PART) <= places {
             self.grow(places);
         }
+        if self.vacant == 0 {
+            return None;
+        }
         let words = self.vacancies.len();
         let (behind, before) = (self.cursor..words, 0..words.min(self.cursor.saturating_add(1)));
         let is_open = |word: &usize| self.vacancies.get(*word).is_some_and(|bits| *bits != 0);
@@ -126,7 +129,8 @@ impl Entries {
     }
 
     fn grow(&mut self, places: usize) {
-        if places >= MOST_PLACES {
+        // The last page is never there: no slot could name its last place.
+        if places.saturating_add(PAGE) >= MOST_PLACES {
             return;
         }
         self.pages.push(vec![Entry::VACANT; PAGE].into_boxed_slice());

@@ -145,15 +145,35 @@ impl Segment {
         self.set(at, slot);
     }
 
+    /// In one go from end to end, however many have one home.
     fn grow(&mut self, entries: &Entries) {
         let more = (self.slots.len() / 2).max(FIRST_SLOTS);
         let larger = vec![Slot::VACANT; self.slots.len().saturating_add(more)];
-        for slot in core::mem::replace(&mut self.slots, larger) {
-            if slot != Slot::VACANT
-                && let Some(hash) = entries.get(slot.place()).map(Entry::hash)
-            {
-                self.put(hash, slot);
+        let slots = core::mem::replace(&mut self.slots, larger);
+        let homes = slots.into_iter().filter(|slot| *slot != Slot::VACANT).filter_map(|slot| {
+            let hash = entries.get(slot.place())?.hash();
+            Some((self.home(hash), slot))
+        });
+        let mut homes: Vec<(usize, Slot)> = homes.collect();
+        homes.sort_unstable_by_key(|(home, _)| *home);
+        let mut next = 0;
+        let mut beyond = Vec::new();
+        for (home, slot) in homes {
+            let at = home.max(next);
+            if at < self.slots.len() {
+                self.set(at, slot);
+                next = at.saturating_add(1);
+            } else {
+                beyond.push(slot);
             }
+        }
+        // Round to the front, where others may be.
+        let mut at = 0usize;
+        for slot in beyond {
+            while self.slots.get(at).is_some_and(|taken| *taken != Slot::VACANT) {
+                at = at.saturating_add(1);
+            }
+            self.set(at, slot);
         }
     }
 }
