@@ -102,10 +102,11 @@ const MAX_COMPARED: usize = EDGE;
 const MAX_INDEX: u64 = (EDGE / 4) as u64;
 
 impl Audit<'_> {
-    fn statement(&self, statement: &Stmt<'_>) -> Option<()> {
+    fn statement(&mut self, statement: &Stmt<'_>) -> Option<()> {
         // Names that mean lists must go on meaning them.
         let safe = match statement {
             Stmt::ForLoop(node) => {
+                self.shows_ends |= !self.holds_items(&node.iter);
                 self.is_list(&node.iter) && !is_named_list(&node.target) && !node.recursive
             }
             Stmt::Set(node) => !is_named_list(&node.target) || self.is_list(&node.expr),
@@ -136,7 +137,13 @@ impl Audit<'_> {
             Expr::Filter(node) => self.filter(node),
             Expr::Test(node) => self.test(node),
             Expr::Call(node) => self.call(node),
-            Expr::Map(node) => node.keys.iter().all(|key| constant(key).is_some()).then_some(()),
+            // What a text is called inside is not followed.
+            Expr::Map(node) => node
+                .keys
+                .iter()
+                .chain(&node.values)
+                .all(|expr| constant(expr).is_some())
+                .then_some(()),
             _ => Some(()),
         }
     }
@@ -257,16 +264,31 @@ impl Audit<'_> {
         (is_near(&node.subscript_expr) || self.is_list(&node.expr)).then_some(())
     }
 
+    /// Whether this is a list or a map for certain: whoever loops over it meets no characters of a text.
+    fn holds_items(&self, expr: &Expr<'_>) -> bool {
+        match expr {
+            Expr::List(_) | Expr::Tuple(_) => true,
+            Expr::BinOp(node) => {
+                matches!(node.op, BinOpKind::ScOr)
+                    && self.holds_items(&node.left)
+                    && self.holds_items(&node.right)
+            }
+            Expr::Filter(node) => matches!(node.name, "dictsort" | "items") || is_messages(expr),
+            Expr::Call(node) => match &node.expr {
+                Expr::Var(function) => function.id == "range",
+                Expr::GetAttr(method) => matches!(method.name, "items" | "keys" | "values"),
+                _ => false,
+            },
+            _ => {
+                let calls = is_field(expr, "tool_calls") && !self.texts.contains(&"tool_calls");
+                calls || is_messages(expr) || self.is_parts(expr)
+            }
+        }
+    }
+
     /// Whether this is a message's content, and that is a list of parts.
     fn is_parts(&self, expr: &Expr<'_>) -> bool {
-        let is_content = match expr {
-            Expr::GetAttr(node) => node.name == "content",
-            Expr::GetItem(node) => {
-                constant(&node.subscript_expr).is_some_and(|key| key.as_str() == Some("content"))
-            }
-            _ => false,
-        };
-        is_content && !self.texts.contains(&"content")
+        is_field(expr, "content") && !self.texts.contains(&"content")
     }
 
     /// Whether this is a constant that a text may be compared with.
@@ -423,11 +445,18 @@ fn is_no_text(expr: &Expr<'_>) -> bool {
                     | BinOpKind::In
             ) || is_number(expr)
         }
-        Expr::GetAttr(node) => node.name == "role" || is_number(expr),
+        _ => is_field(expr, "role") || is_number(expr),
+    }
+}
+
+/// What has this name in something.
+fn is_field(expr: &Expr<'_>, name: &str) -> bool {
+    match expr {
+        Expr::GetAttr(node) => node.name == name,
         Expr::GetItem(node) => {
-            constant(&node.subscript_expr).is_some_and(|key| key.as_str() == Some("role"))
+            constant(&node.subscript_expr).is_some_and(|key| key.as_str() == Some(name))
         }
-        _ => is_number(expr),
+        _ => false,
     }
 }
 

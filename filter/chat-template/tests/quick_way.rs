@@ -10,7 +10,7 @@ use warmroute_chat_template::{
 const NAMES: [&str; 5] = ["qwen3", "qwen2_5", "llama3", "deepseek_v3", "gemma3"];
 
 /// Templates that do more to contents than put them between strings.
-const PRYING: [&str; 20] = [
+const PRYING: [&str; 21] = [
     "{% for m in messages %}{{ m.content | trim }}{{ m.content[0] }}{{ m.content[-1] }}\
      {{ 'yes' if 'needle' in m.content }}{{ m.content.split('<cut>')[-1] }}{% endfor %}",
     "{% for m in messages %}{{ m.content | tojson }}{% endfor %}",
@@ -41,6 +41,8 @@ const PRYING: [&str; 20] = [
     "{% for m in messages %}{{ m.content | join('0') }}{{ '0'.join(m.content) }}{% endfor %}",
     "{% for m in messages | selectattr('content.0', 'equalto', 'x') %}{{ m.content }}{% endfor %}",
     "{% for m in messages %}{{ 1 in m.content }}{{ m.content }}{{ m.content | upper }}{% endfor %}",
+    "{% for m in messages %}{% set x = {'body': m.content} %}{% for c in x.body %}{{ '!' if c == 'x' }}{{ c }}\
+     {% endfor %}{% endfor %}",
 ];
 
 fn real(name: &str) -> Template {
@@ -216,7 +218,7 @@ fn long_chats_take_the_quick_way() {
         OTHERS.iter().map(|template| quick(template, &request).is_some()).collect();
     // JSON, lengths and comparisons with each other need the whole text.
     let untaken: Vec<usize> = (0..taken.len()).filter(|index| !taken[*index]).collect();
-    assert_eq!(untaken, [1, 2, 4, 9, 10, 11, 13, 14, 16, 17, 19]);
+    assert_eq!(untaken, [1, 2, 4, 9, 10, 11, 13, 14, 16, 17, 19, 20]);
 }
 
 #[test]
