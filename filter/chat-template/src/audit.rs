@@ -2,15 +2,18 @@
 //! tree for whatever could tell a shortened text from a whole one and is not caught when it runs. And what it does to texts,
 //! for [`plain_text`](crate::plain_text).
 
+mod expressions;
+
+use self::expressions::{
+    LISTS, MAX_COMPARED, constant, is_list_of, is_near, is_no_text, is_number, is_split, is_truth,
+    operator_of, short_texts,
+};
 use crate::content_format::ContentFormat;
 use crate::plain_text::TextUses;
-use crate::shortening::{EDGE, Needles};
+use crate::shortening::{MARK, Needles};
 use crate::syntax_tree::{Node, argument_value, walk};
 use minijinja::Value;
-use minijinja::machinery::ast::{
-    BinOpKind, Call, CallArg, CompareOpKind, Expr, Filter, GetItem, Stmt, Test,
-};
-use minijinja::value::ValueKind;
+use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, Filter, GetItem, Stmt, Test};
 
 /// What a template does to texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,9 +86,6 @@ struct Audit<'s> {
     is_safe: bool,
 }
 
-/// Lists that hold no text by themselves: loops over them meet no characters of a content.
-const LISTS: [&str; 4] = ["messages", "loop_messages", "tools", "documents"];
-
 fn is_named_list(target: &Expr<'_>) -> bool {
     match target {
         Expr::Var(var) => LISTS.contains(&var.id),
@@ -95,18 +95,12 @@ fn is_named_list(target: &Expr<'_>) -> bool {
     }
 }
 
-/// The longest constant that a text may be compared with or searched for.
-const MAX_COMPARED: usize = EDGE;
-
-/// The farthest from either end that a text may be indexed, in characters.
-const MAX_INDEX: u64 = (EDGE / 4) as u64;
-
 impl Audit<'_> {
     fn statement(&mut self, statement: &Stmt<'_>) -> Option<()> {
         // Names that mean lists must go on meaning them.
         let safe = match statement {
             Stmt::ForLoop(node) => {
-                self.shows_ends |= !self.holds_items(&node.iter);
+                self.shows_ends |= !self.is_certain_list(&node.iter);
                 self.is_list(&node.iter) && !is_named_list(&node.target) && !node.recursive
             }
             Stmt::Set(node) => !is_named_list(&node.target) || self.is_list(&node.expr),
@@ -218,37 +212,16 @@ impl Audit<'_> {
         }
     }
 
-    /// A list that holds no characters of a text.
+    /// A list that holds no characters of a text, as far as is known.
     fn is_list(&self, expr: &Expr<'_>) -> bool {
-        let is_list = |expr: &Expr<'_>| self.is_list(expr);
-        match expr {
-            Expr::Var(var) => LISTS.contains(&var.id),
-            Expr::List(_) | Expr::Tuple(_) | Expr::Const(_) => true,
-            Expr::Slice(node) => is_list(&node.expr),
-            Expr::Filter(node) => match node.name {
-                "items" | "dictsort" => true,
-                "list" | "map" | "reject" | "rejectattr" | "reverse" | "select" | "selectattr"
-                | "sort" | "unique" => node.expr.as_ref().is_some_and(is_list),
-                _ => false,
-            },
-            Expr::GetAttr(node) => !self.texts.contains(&node.name),
-            Expr::GetItem(node) => constant(&node.subscript_expr)
-                .is_some_and(|key| key.as_str().is_some_and(|key| !self.texts.contains(&key))),
-            Expr::Call(node) => match &node.expr {
-                Expr::Var(function) => function.id == "range",
-                Expr::GetAttr(method) => matches!(method.name, "items" | "keys" | "values"),
-                _ => false,
-            },
-            Expr::IfExpr(node) => {
-                is_list(&node.true_expr) && node.false_expr.as_ref().is_none_or(is_list)
-            }
-            Expr::BinOp(node) => {
-                matches!(node.op, BinOpKind::ScOr | BinOpKind::ScAnd)
-                    && is_list(&node.left)
-                    && is_list(&node.right)
-            }
-            _ => false,
-        }
+        is_list_of(expr, &|field| !self.texts.contains(&field))
+    }
+
+    /// The same for certain: only those fields that are lists of messages' parts or calls.
+    fn is_certain_list(&self, expr: &Expr<'_>) -> bool {
+        is_list_of(expr, &|field| {
+            matches!(field, "content" | "tool_calls") && !self.texts.contains(&field)
+        })
     }
 
     fn item(&mut self, node: &GetItem<'_>) -> Option<()> {
@@ -258,37 +231,10 @@ impl Audit<'_> {
         // Only of what is a list for certain, by what is a number for certain: what was split is one, of texts that nothing
         // was split off.
         let is_index = is_near(&node.subscript_expr) || is_number(&node.subscript_expr);
-        let is_list = is_messages(&node.expr) || is_split(&node.expr) || self.is_parts(&node.expr);
+        let is_list = self.is_certain_list(&node.expr) || is_split(&node.expr);
         let is_certain = is_index && is_list;
         self.shows_ends |= !is_certain;
         (is_near(&node.subscript_expr) || self.is_list(&node.expr)).then_some(())
-    }
-
-    /// Whether this is a list or a map for certain: whoever loops over it meets no characters of a text.
-    fn holds_items(&self, expr: &Expr<'_>) -> bool {
-        match expr {
-            Expr::List(_) | Expr::Tuple(_) => true,
-            Expr::BinOp(node) => {
-                matches!(node.op, BinOpKind::ScOr)
-                    && self.holds_items(&node.left)
-                    && self.holds_items(&node.right)
-            }
-            Expr::Filter(node) => matches!(node.name, "dictsort" | "items") || is_messages(expr),
-            Expr::Call(node) => match &node.expr {
-                Expr::Var(function) => function.id == "range",
-                Expr::GetAttr(method) => matches!(method.name, "items" | "keys" | "values"),
-                _ => false,
-            },
-            _ => {
-                let calls = is_field(expr, "tool_calls") && !self.texts.contains(&"tool_calls");
-                calls || is_messages(expr) || self.is_parts(expr)
-            }
-        }
-    }
-
-    /// Whether this is a message's content, and that is a list of parts.
-    fn is_parts(&self, expr: &Expr<'_>) -> bool {
-        is_field(expr, "content") && !self.texts.contains(&"content")
     }
 
     /// Whether this is a constant that a text may be compared with.
@@ -313,7 +259,7 @@ impl Audit<'_> {
         for argument in args {
             let chars = constant(argument_value(argument))?;
             let chars = chars.as_str()?;
-            let kept = |c: char| c.is_ascii_alphanumeric() || c == crate::shortening::MARK;
+            let kept = |c: char| c.is_ascii_alphanumeric() || c == MARK;
             if chars.chars().any(kept) {
                 return None;
             }
@@ -330,7 +276,8 @@ impl Audit<'_> {
             // These fail on a marked text when they run.
             "count" | "length" | "tojson" => true,
             "first" | "join" | "last" => {
-                self.shows_ends |= !node.expr.as_ref().is_some_and(is_messages);
+                self.shows_ends |=
+                    !node.expr.as_ref().is_some_and(|list| self.is_certain_list(list));
                 true
             }
             "dictsort" => is_bare,
@@ -355,130 +302,12 @@ impl Audit<'_> {
                     .all(|argument| matches!(argument, CallArg::Kwarg("attribute" | "default", _)))
             }
             "list" | "reverse" => {
-                self.shows_ends |= !node.expr.as_ref().is_some_and(is_messages);
+                self.shows_ends |=
+                    !node.expr.as_ref().is_some_and(|list| self.is_certain_list(list));
                 node.expr.as_ref().is_some_and(|list| self.is_list(list))
             }
             _ => false,
         };
         safe.then_some(())
     }
-}
-
-fn operator_of(op: CompareOpKind) -> BinOpKind {
-    match op {
-        CompareOpKind::Eq => BinOpKind::Eq,
-        CompareOpKind::Ne => BinOpKind::Ne,
-        CompareOpKind::Lt => BinOpKind::Lt,
-        CompareOpKind::Lte => BinOpKind::Lte,
-        CompareOpKind::Gt => BinOpKind::Gt,
-        CompareOpKind::Gte => BinOpKind::Gte,
-        CompareOpKind::In | CompareOpKind::NotIn => BinOpKind::In,
-    }
-}
-
-fn constant(expr: &Expr<'_>) -> Option<Value> {
-    expr.as_const()
-}
-
-/// The texts of a constant that is short, or a list of such; none of a number.
-fn short_texts(expr: &Expr<'_>) -> Option<Vec<String>> {
-    fn collect(value: &Value, texts: &mut Vec<String>) -> Option<()> {
-        match value.kind() {
-            ValueKind::String => {
-                let text = value.as_str().filter(|text| text.len() <= MAX_COMPARED)?;
-                texts.push(text.to_owned());
-                Some(())
-            }
-            ValueKind::Seq => value.try_iter().ok()?.try_for_each(|item| collect(&item, texts)),
-            ValueKind::None | ValueKind::Bool | ValueKind::Number => Some(()),
-            _ => None,
-        }
-    }
-    let mut texts = Vec::new();
-    collect(&constant(expr)?, &mut texts)?;
-    Some(texts)
-}
-
-/// What is a number, or fails.
-fn is_number(expr: &Expr<'_>) -> bool {
-    match expr {
-        Expr::Const(node) => node.value.kind() == ValueKind::Number,
-        Expr::BinOp(node) => match node.op {
-            BinOpKind::Add => is_number(&node.left) || is_number(&node.right),
-            op => matches!(
-                op,
-                BinOpKind::Sub
-                    | BinOpKind::Div
-                    | BinOpKind::FloorDiv
-                    | BinOpKind::Rem
-                    | BinOpKind::Pow
-            ),
-        },
-        Expr::UnaryOp(_) => true,
-        Expr::Filter(node) => matches!(node.name, "length" | "count" | "int" | "float"),
-        Expr::GetAttr(node) => {
-            matches!(&node.expr, Expr::Var(var) if var.id == "loop")
-                && !matches!(node.name, "previtem" | "nextitem")
-        }
-        _ => false,
-    }
-}
-
-/// What is a number or a truth value.
-fn is_truth(expr: &Expr<'_>) -> bool {
-    !matches!(expr, Expr::GetAttr(_) | Expr::GetItem(_)) && is_no_text(expr) || is_number(expr)
-}
-
-/// What is a number, a truth value, or a message's role.
-fn is_no_text(expr: &Expr<'_>) -> bool {
-    match expr {
-        Expr::Compare(_) | Expr::Test(_) => true,
-        Expr::BinOp(node) => {
-            matches!(
-                node.op,
-                BinOpKind::Eq
-                    | BinOpKind::Ne
-                    | BinOpKind::Lt
-                    | BinOpKind::Lte
-                    | BinOpKind::Gt
-                    | BinOpKind::Gte
-                    | BinOpKind::In
-            ) || is_number(expr)
-        }
-        _ => is_field(expr, "role") || is_number(expr),
-    }
-}
-
-/// What has this name in something.
-fn is_field(expr: &Expr<'_>, name: &str) -> bool {
-    match expr {
-        Expr::GetAttr(node) => node.name == name,
-        Expr::GetItem(node) => {
-            constant(&node.subscript_expr).is_some_and(|key| key.as_str() == Some(name))
-        }
-        _ => false,
-    }
-}
-
-/// A list of messages or tools, or a part of one.
-fn is_messages(expr: &Expr<'_>) -> bool {
-    match expr {
-        Expr::Var(var) => LISTS.contains(&var.id),
-        Expr::Slice(node) => is_messages(&node.expr),
-        Expr::Filter(node) => {
-            matches!(node.name, "rejectattr" | "selectattr" | "list" | "reverse")
-                && node.expr.as_ref().is_some_and(is_messages)
-        }
-        _ => false,
-    }
-}
-
-fn is_split(expr: &Expr<'_>) -> bool {
-    matches!(expr, Expr::Call(call) if matches!(&call.expr, Expr::GetAttr(method) if method.name == "split"))
-}
-
-fn is_near(bound: &Expr<'_>) -> bool {
-    constant(bound)
-        .and_then(|value| value.as_i64())
-        .is_some_and(|index| index.unsigned_abs() <= MAX_INDEX)
 }

@@ -105,7 +105,7 @@ impl Date {
             day_of_year,
             // 1 January 1970 was a Thursday.
             weekday: days.saturating_add(4) % 7,
-            second_of_day: unix_s % 86_400,
+            second_of_day: unix_s % SECONDS_OF_A_DAY,
         }
     }
 

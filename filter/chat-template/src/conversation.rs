@@ -13,6 +13,7 @@ use std::borrow::Cow;
 const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
 /// A message, reshaped.
+#[derive(Clone)]
 pub(crate) struct Turn<'a> {
     pub(crate) role: &'a str,
     pub(crate) content: Body<'a>,

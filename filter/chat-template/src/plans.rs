@@ -15,8 +15,10 @@ use std::borrow::Cow;
 const MOST_PLANS: usize = 64;
 /// The most bytes of all plans of one template.
 const MOST_BYTES: usize = 1 << 20;
-/// The most bytes that one shape is told by, and that a plan has.
-const MOST_BYTES_EACH: usize = 128 << 10;
+/// The most bytes that one shape is told by.
+const MOST_TOLD: usize = 128 << 10;
+/// The most bytes that a template may put around the texts of one shape.
+pub(crate) const MOST_PLANNED: usize = 128 << 10;
 /// Different roles, and the bytes of one: a shape has no room for more.
 const MOST_ROLES: usize = 8;
 const LONGEST_ROLE: usize = 64;
@@ -28,7 +30,8 @@ pub(crate) struct Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
-    /// `day` is the number of the day that a template may show. `None` if a text is not plain, or if there is more to the conversation than texts.
+    /// `day` is the number of the day that a template may show. `None` if a text is not plain, or if there is more to the
+    /// conversation than texts.
     pub(crate) fn of(
         request: &ChatRequest<'a>,
         turns: &[Turn<'a>],
@@ -86,7 +89,7 @@ impl<'a> Shape<'a> {
 
     /// `None` if that is too much to tell a shape by.
     fn tell(&mut self, bytes: &[u8]) -> Option<()> {
-        if self.key.len().saturating_add(bytes.len()) > MOST_BYTES_EACH {
+        if self.key.len().saturating_add(bytes.len()) > MOST_TOLD {
             return None;
         }
         self.key.extend((bytes.len() as u64).to_le_bytes());
@@ -109,8 +112,8 @@ impl<'a> Shape<'a> {
         Some(())
     }
 
-    /// Puts stand-ins for the texts of its turns.
-    pub(crate) fn put_stand_ins(&self, turns: &mut [Turn<'_>]) {
+    /// Its turns with stand-ins for their texts.
+    pub(crate) fn with_stand_ins<'t>(&self, turns: &[Turn<'t>]) -> Vec<Turn<'t>> {
         let mut texts = self.texts.iter().enumerate();
         let mut stand_in = |text: &mut Cow<'_, [u8]>| {
             if !text.is_empty()
@@ -119,12 +122,14 @@ impl<'a> Shape<'a> {
                 *text = Cow::Owned([before, mark(number).as_bytes(), behind].concat());
             }
         };
-        for turn in turns {
+        let mut turns = turns.to_vec();
+        for turn in &mut turns {
             match &mut turn.content {
                 Body::Text(text) => stand_in(text),
                 Body::Parts(texts) => texts.iter_mut().for_each(&mut stand_in),
             }
         }
+        turns
     }
 }
 
@@ -140,8 +145,18 @@ struct Plan {
     key: Box<[u8]>,
     /// `None`: it cannot be made this way.
     pieces: Option<Vec<Piece>>,
-    /// Bytes of the key and of the literals.
-    bytes: usize,
+}
+
+impl Plan {
+    /// Bytes of memory held.
+    fn bytes(&self) -> usize {
+        let piece = |piece: &Piece| match piece {
+            Piece::Literal(text) => text.len().saturating_add(size_of::<Piece>()),
+            Piece::Text(_) => size_of::<Piece>(),
+        };
+        let pieces = self.pieces.iter().flatten().map(piece);
+        pieces.fold(self.key.len(), usize::saturating_add)
+    }
 }
 
 /// Plans of one template, the last used last.
@@ -177,25 +192,18 @@ impl Plans {
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
     ) -> bool {
+        let prompt = prompt.filter(|prompt| prompt.len() <= MOST_PLANNED);
         let pieces = prompt.and_then(|prompt| plan(prompt, shape.texts.len()).ok());
         if let Some(pieces) = &pieces {
             give_out(pieces, &shape.texts, limit, out);
         }
         let is_made = pieces.is_some();
-        let literals = prompt.filter(|_| is_made).map_or(0, str::len);
-        let count = pieces.as_ref().map_or(0, Vec::len);
-        let bytes = shape
-            .key
-            .len()
-            .saturating_add(literals)
-            .saturating_add(count.saturating_mul(size_of::<Piece>()));
-        if bytes <= MOST_BYTES_EACH.saturating_mul(2) {
-            self.bytes = self.bytes.saturating_add(bytes);
-            self.plans.push(Plan { key: shape.key.into(), pieces, bytes });
-            while self.plans.len() > MOST_PLANS || self.bytes > MOST_BYTES {
-                let oldest = self.plans.remove(0);
-                self.bytes = self.bytes.saturating_sub(oldest.bytes);
-            }
+        let plan = Plan { key: shape.key.into(), pieces };
+        self.bytes = self.bytes.saturating_add(plan.bytes());
+        self.plans.push(plan);
+        while self.plans.len() > MOST_PLANS || self.bytes > MOST_BYTES {
+            let oldest = self.plans.remove(0);
+            self.bytes = self.bytes.saturating_sub(oldest.bytes());
         }
         is_made
     }
@@ -229,4 +237,75 @@ fn give_out(pieces: &[Piece], texts: &[PlainText<'_>], limit: usize, out: &mut d
         Piece::Text(number) => texts.get(*number).map_or(b"".as_slice(), |text| text.text),
     });
     shortening::give_out(bytes, limit, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(key: Vec<u8>) -> Shape<'static> {
+        let text = PlainText { before: b"", text: b"secret", behind: b"" };
+        Shape { key, texts: vec![text] }
+    }
+
+    fn key(number: usize, bytes: usize) -> Vec<u8> {
+        [number.to_le_bytes().as_slice(), &vec![0; bytes]].concat()
+    }
+
+    fn keep(plans: &mut Plans, key: Vec<u8>, prompt: Option<&str>) -> bool {
+        plans.keep(shape(key), prompt, usize::MAX, &mut |_| {})
+    }
+
+    fn give(plans: &mut Plans, key: Vec<u8>) -> Option<bool> {
+        plans.give(&shape(key), usize::MAX, &mut |_| {})
+    }
+
+    #[test]
+    fn few_are_kept_and_those_that_were_used_longest() {
+        let prompt = format!("a{}b", mark(0));
+        let mut plans = Plans::default();
+        for number in 0..1_000 {
+            assert!(keep(&mut plans, key(number, 0), Some(&prompt)));
+            assert_eq!(give(&mut plans, key(0, 0)), Some(true), "in use");
+        }
+        assert_eq!(plans.plans.len(), MOST_PLANS);
+        assert_eq!(give(&mut plans, key(900, 0)), None);
+        for number in 0..1_000 {
+            assert!(keep(&mut plans, key(number, 60_000), Some(&prompt)));
+            assert!(plans.bytes <= MOST_BYTES);
+        }
+        let held = plans.plans.iter().map(Plan::bytes).sum::<usize>();
+        assert_eq!(plans.bytes, held);
+        assert_eq!(give(&mut plans, key(999, 60_000)), Some(true));
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_remembered_and_what_is_too_long_is_not_kept() {
+        let long = format!("{}{}", mark(0), "x".repeat(MOST_PLANNED));
+        let mut plans = Plans::default();
+        for (number, prompt) in [None, Some("\u{10fffe}0\u{10fffe}"), Some(&*mark(1)), Some(&*long)]
+            .into_iter()
+            .enumerate()
+        {
+            assert!(!keep(&mut plans, key(number, 0), prompt), "{number}");
+            assert_eq!(give(&mut plans, key(number, 0)), Some(false), "{number}");
+        }
+        assert!(plans.bytes < 1_000);
+    }
+
+    #[test]
+    fn no_text_is_kept() {
+        let mut plans = Plans::default();
+        let mut prompt = Vec::new();
+        let out = &mut |piece: &[u8]| prompt.extend_from_slice(piece);
+        assert!(plans.keep(shape(key(0, 0)), Some(&format!("a{}b", mark(0))), usize::MAX, out));
+        assert_eq!(prompt, b"asecretb");
+        for plan in &plans.plans {
+            for piece in plan.pieces.iter().flatten() {
+                assert!(
+                    !matches!(piece, Piece::Literal(text) if memchr::memmem::find(text, b"secret").is_some())
+                );
+            }
+        }
+    }
 }

@@ -19,7 +19,7 @@ const MARK_TEXT: &str = "\u{10fffe}";
 
 /// Stands in a mark behind its number. Whatever a template does to a text but put it somewhere (write it as Python or JSON
 /// would, change its case, join its characters) changes this, too, and then the mark is none.
-pub(crate) const FRAGILE: &str = "'\"\\\n<&>qQ\u{e9}";
+pub(crate) const FRAGILE: &str = "'\"\\qQ\u{e9}";
 
 /// The mark of a text.
 pub(crate) fn mark(number: usize) -> String {

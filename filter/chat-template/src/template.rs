@@ -1,20 +1,22 @@
 //! Compiling a model's template, and rendering requests with it.
 
+mod arguments;
+
+use self::arguments::{arguments, documents_value};
 use crate::audit::{Audited, audit};
 use crate::clock::{SECONDS_OF_A_DAY, shows_only_days};
 use crate::content_format::{ContentFormat, detect};
 use crate::continuation::Continuation;
-use crate::conversation::{Turn, json, messages_value, turns};
+use crate::conversation::{Turn, messages_value, turns};
 use crate::environment::{
     CLOCK, Raised, environment, syntax, unknown_name, without_generation_tags,
 };
 use crate::error::{RenderError, TemplateError};
-use crate::plans::{Plans, Shape};
+use crate::plans::{MOST_PLANNED, Plans, Shape};
 use crate::probes::{disabled_thinking_effort, needs_system_first};
 use crate::request::ChatRequest;
 use crate::shortening::{MARK, shorten};
 use crate::tools::tools_value;
-use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use std::borrow::Cow;
 use std::io;
@@ -52,26 +54,6 @@ const MAX_MESSAGES: usize = 4096;
 
 /// The quick way is taken if it leaves out as many bytes at least.
 const WORTH_SHORTENING: usize = 4096;
-
-/// Arguments of `apply_chat_template` that a request must not set: they would change what is called, not what is
-/// rendered.
-const RESERVED: [&str; 12] = [
-    "chat_template",
-    "conversation",
-    "documents",
-    "max_length",
-    "messages",
-    "padding",
-    "return_assistant_tokens_mask",
-    "return_dict",
-    "return_tensors",
-    "tokenize",
-    "tools",
-    "truncation",
-];
-
-/// The values of `reasoning_effort` that the engine's schema takes.
-const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 impl Template {
     /// Compiles a template.
@@ -143,15 +125,17 @@ impl Template {
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
     ) -> Result<(), RenderError> {
-        if self.render_planned(request, clock_unix_s, limit, out)
-            || self.render_shortened(request, clock_unix_s, limit, out)
+        let turns = self.turns(request)?;
+        if self.by_shape(request, &turns, clock_unix_s, limit, out)
+            || self.shortened(request, &turns, clock_unix_s, limit, out)
         {
             return Ok(());
         }
-        self.render_whole(request, clock_unix_s, limit, out)
+        out(self.whole(request, turns, clock_unix_s, limit)?.as_bytes());
+        Ok(())
     }
 
-    /// The same, always the plain way: what the quick one is held to.
+    /// The same, always the plain way: what the quick ones are held to.
     ///
     /// # Errors
     /// As [`render_chat`](Self::render_chat).
@@ -168,8 +152,7 @@ impl Template {
         Ok(())
     }
 
-    /// Renders by what is kept of the conversation's shape, or keeps it, if that is open. If not, or if anything fails,
-    /// nothing was given out.
+    /// The same by the conversation's shape; whether that is open.
     #[doc(hidden)]
     pub fn render_planned(
         &self,
@@ -178,25 +161,11 @@ impl Template {
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
     ) -> bool {
-        let Some(Audited { needles, uses: Some(uses) }) = &self.audited else { return false };
-        let Ok(mut turns) = self.turns(request) else { return false };
-        let in_parts = self.format == ContentFormat::Parts;
-        let day = clock_unix_s / SECONDS_OF_A_DAY;
-        let Some(shape) = Shape::of(request, &turns, uses, needles, in_parts, day) else {
-            return false;
-        };
-        let Ok(mut plans) = self.plans.try_lock() else { return false };
-        if let Some(given) = plans.give(&shape, limit, out) {
-            return given;
-        }
-        shape.put_stand_ins(&mut turns);
-        let prompt =
-            self.context(request, turns, clock_unix_s).and_then(|c| self.run(c, usize::MAX));
-        plans.keep(shape, prompt.as_deref().ok(), limit, out)
+        let turns = self.turns(request);
+        turns.is_ok_and(|turns| self.by_shape(request, &turns, clock_unix_s, limit, out))
     }
 
-    /// Renders by way of shortened texts, if that is open and worth it. If not, or if anything fails, nothing was
-    /// given out.
+    /// The same by way of shortened texts; whether that is open.
     #[doc(hidden)]
     pub fn render_shortened(
         &self,
@@ -205,23 +174,8 @@ impl Template {
         limit: usize,
         out: &mut dyn FnMut(&[u8]),
     ) -> bool {
-        let Some(Audited { needles, .. }) = &self.audited else { return false };
-        if request.continue_final_message == Some(true) {
-            return false;
-        }
-        // Most chats are short: seen before their messages are reshaped, which the plain way does again.
-        let texts = request.messages.iter().map(|message| message.content.text_bytes());
-        if texts.fold(0, usize::saturating_add) < WORTH_SHORTENING {
-            return false;
-        }
-        let Ok(mut turns) = self.turns(request) else { return false };
-        let in_parts = self.format == ContentFormat::Parts;
-        let Some(removed) = shorten(&mut turns, needles, in_parts) else { return false };
-        if removed.bytes < WORTH_SHORTENING {
-            return false;
-        }
-        let prompt = self.context(request, turns, clock_unix_s).and_then(|c| self.run(c, limit));
-        prompt.is_ok_and(|prompt| removed.put_into(&prompt, limit, out).is_ok())
+        let turns = self.turns(request);
+        turns.is_ok_and(|turns| self.shortened(request, &turns, clock_unix_s, limit, out))
     }
 
     pub(crate) fn render(
@@ -230,18 +184,85 @@ impl Template {
         clock_unix_s: u64,
         limit: usize,
     ) -> Result<String, RenderError> {
+        self.whole(request, self.turns(request)?, clock_unix_s, limit)
+    }
+
+    /// Renders by what is kept of the conversation's shape, or keeps it, if that is open. If not, or if anything fails,
+    /// nothing was given out.
+    fn by_shape(
+        &self,
+        request: &ChatRequest<'_>,
+        turns: &[Turn<'_>],
+        clock_unix_s: u64,
+        limit: usize,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        let Some(Audited { needles, uses: Some(uses) }) = &self.audited else { return false };
+        let day = clock_unix_s / SECONDS_OF_A_DAY;
+        let Some(shape) = Shape::of(request, turns, uses, needles, self.takes_parts(), day) else {
+            return false;
+        };
+        let Ok(mut plans) = self.plans.try_lock() else { return false };
+        if let Some(given) = plans.give(&shape, limit, out) {
+            return given;
+        }
+        let turns = shape.with_stand_ins(turns);
+        let prompt = self
+            .context(request, turns, clock_unix_s)
+            .and_then(|context| self.run(context, MOST_PLANNED.saturating_add(1)));
+        plans.keep(shape, prompt.as_deref().ok(), limit, out)
+    }
+
+    /// Renders by way of shortened texts, if that is open and worth it. If not, or if anything fails, nothing was
+    /// given out.
+    fn shortened(
+        &self,
+        request: &ChatRequest<'_>,
+        turns: &[Turn<'_>],
+        clock_unix_s: u64,
+        limit: usize,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        let Some(Audited { needles, .. }) = &self.audited else { return false };
+        if request.continue_final_message == Some(true) {
+            return false;
+        }
+        // Most chats are short.
+        let texts = request.messages.iter().map(|message| message.content.text_bytes());
+        if texts.fold(0, usize::saturating_add) < WORTH_SHORTENING {
+            return false;
+        }
+        let mut turns = turns.to_vec();
+        let Some(removed) = shorten(&mut turns, needles, self.takes_parts()) else { return false };
+        if removed.bytes < WORTH_SHORTENING {
+            return false;
+        }
+        let prompt = self.context(request, turns, clock_unix_s).and_then(|c| self.run(c, limit));
+        prompt.is_ok_and(|prompt| removed.put_into(&prompt, limit, out).is_ok())
+    }
+
+    fn whole(
+        &self,
+        request: &ChatRequest<'_>,
+        mut turns: Vec<Turn<'_>>,
+        clock_unix_s: u64,
+        limit: usize,
+    ) -> Result<String, RenderError> {
         let adds_prompt = request.add_generation_prompt.unwrap_or(true);
         let continues = request.continue_final_message.unwrap_or(false);
         if continues && adds_prompt {
             return Err(RenderError::Refused("continues a message and adds a generation prompt"));
         }
-        let mut turns = self.turns(request)?;
         let continuation = if continues { Some(Continuation::mark(&mut turns)?) } else { None };
         let mut prompt = self.run(self.context(request, turns, clock_unix_s)?, limit)?;
         if let Some(continuation) = continuation {
             continuation.cut(&mut prompt)?;
         }
         Ok(prompt)
+    }
+
+    fn takes_parts(&self) -> bool {
+        self.format == ContentFormat::Parts
     }
 
     fn turns<'a>(&self, request: &ChatRequest<'a>) -> Result<Vec<Turn<'a>>, RenderError> {
@@ -258,7 +279,7 @@ impl Template {
         turns: Vec<Turn<'_>>,
         clock_unix_s: u64,
     ) -> Result<Vec<(String, Value)>, RenderError> {
-        let mut context = self.arguments(request)?;
+        let mut context = arguments(&self.special_tokens, request)?;
         context.push(("messages".into(), messages_value(turns)?));
         context.push(("tools".into(), request.tools.map_or(Ok(Value::from(())), tools_value)?));
         context.push(("documents".into(), documents_value(request.documents)?));
@@ -280,59 +301,6 @@ impl Template {
         String::from_utf8(prompt.bytes)
             .map_err(|_| RenderError::Failed { line: 0, kind: "not UTF-8" })
     }
-
-    /// What the template sees besides the conversation: special tokens, then the request's own arguments.
-    fn arguments(&self, request: &ChatRequest<'_>) -> Result<Vec<(String, Value)>, RenderError> {
-        let mut arguments = self.special_tokens.clone();
-        let mut sets_thinking = false;
-        if let Some(raw) = request.template_arguments {
-            let object = json(raw)?;
-            if object.kind() != ValueKind::Map {
-                return Err(RenderError::Refused("chat_template_kwargs is no object"));
-            }
-            for (name, value) in
-                object.as_object().and_then(|o| o.try_iter_pairs()).into_iter().flatten()
-            {
-                let name = name.as_str().unwrap_or_default();
-                sets_thinking |= name == "enable_thinking";
-                // The engine takes these two values for "not set".
-                if value.is_none() || value.as_str() == Some("auto") {
-                    continue;
-                }
-                if RESERVED.contains(&name) {
-                    return Err(RenderError::Unsupported("a reserved chat_template_kwargs name"));
-                }
-                arguments.push((name.to_owned(), value));
-            }
-        }
-        if let Some(effort) = request.reasoning_effort {
-            if !EFFORTS.contains(&effort) {
-                return Err(RenderError::Refused("an unknown reasoning_effort"));
-            }
-            arguments.push(("reasoning_effort".into(), Value::from(effort)));
-            if !sets_thinking {
-                arguments.push(("enable_thinking".into(), Value::from(effort != "none")));
-            }
-        }
-        Ok(arguments)
-    }
-}
-
-fn documents_value(documents: Option<&[u8]>) -> Result<Value, RenderError> {
-    let Some(raw) = documents else { return Ok(Value::from(())) };
-    let wrong = RenderError::Refused("documents of a wrong shape");
-    let list = json(raw)?;
-    if list.kind() != ValueKind::Seq {
-        return Err(wrong);
-    }
-    for document in list.try_iter().map_err(|_| wrong)? {
-        let pairs = document.as_object().filter(|_| document.kind() == ValueKind::Map);
-        let mut pairs = pairs.and_then(|object| object.try_iter_pairs()).ok_or(wrong)?;
-        if pairs.any(|(_, text)| text.as_str().is_none()) {
-            return Err(wrong);
-        }
-    }
-    Ok(list)
 }
 
 /// Looks through the syntax tree: whether all it names is there, how it takes contents, and whether the quick way is

@@ -28,6 +28,8 @@ mod admission_tests;
 #[cfg(test)]
 mod encoding_tests;
 #[cfg(test)]
+mod response_tests;
+#[cfg(test)]
 mod routing_tests;
 #[cfg(test)]
 mod tenant_tests;

@@ -5,7 +5,6 @@ use crate::config::FailureMode;
 use crate::flow_control::worker::Event;
 use crate::replica::tests::record as endpoint_record;
 use crate::request::LocalReply;
-use crate::response::Outcome;
 use crate::vm::{Cas, CasMismatch, MemoryStore};
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,7 +14,7 @@ use warmroute_shared_state::stream::{AgentOp, Page, PageKind, Position};
 
 /// Shared data that counts what is read of each key.
 #[derive(Default)]
-struct CountedStore {
+pub(super) struct CountedStore {
     inner: MemoryStore,
     reads: RefCell<BTreeMap<String, u32>>,
 }
@@ -32,13 +31,13 @@ impl SharedStore for CountedStore {
 }
 
 pub(super) struct Host {
-    store: CountedStore,
+    pub(super) store: CountedStore,
     pub(super) vm: VmState,
     config: PluginConfig,
     pub(super) now_ms: u64,
     seed: u64,
     scratches: ScratchPool,
-    outbox: Vec<Vec<u8>>,
+    pub(super) outbox: Vec<Vec<u8>>,
     bodies: BodyBudget,
     pub(super) ledger: Outbox,
     claims_asked: Cell<u32>,
@@ -135,12 +134,12 @@ impl Host {
         self.vm.take_flow_events()
     }
 
-    fn idle(&self) -> bool {
+    pub(super) fn idle(&self) -> bool {
         self.vm.ledger().is_idle()
     }
 
     /// A POST whose body comes in pieces of `cut` bytes.
-    fn post(&mut self, exchange: &mut Exchange, body: &[u8], cut: usize) -> Step {
+    pub(super) fn post(&mut self, exchange: &mut Exchange, body: &[u8], cut: usize) -> Step {
         let step = self.with(|env| exchange.on_request_headers(env, head("/v1/chat/completions")));
         if step != Step::Pause {
             return step;
@@ -154,7 +153,7 @@ impl Host {
         self.with(|env| exchange.on_request_end(env))
     }
 
-    fn routed(&mut self, body: &[u8]) -> (Exchange, String) {
+    pub(super) fn routed(&mut self, body: &[u8]) -> (Exchange, String) {
         let mut exchange = Exchange::default();
         match self.post(&mut exchange, body, 100) {
             Step::Forward(forward) => (exchange, forward.destinations().unwrap().to_owned()),
@@ -177,15 +176,15 @@ pub(super) fn head_with(path: &str, more: &[(&str, &str)]) -> RequestHead {
     RequestHead { headers: Headers::new(pairs, true), end_of_stream: false }
 }
 
-fn head(path: &str) -> RequestHead {
+pub(super) fn head(path: &str) -> RequestHead {
     head_with(path, &[])
 }
 
-fn chat(text: &str) -> Vec<u8> {
+pub(super) fn chat(text: &str) -> Vec<u8> {
     format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{text}"}}]}}"#).into_bytes()
 }
 
-fn ok(attempts: u32, content_type: &[u8]) -> ResponseHead<'_> {
+pub(super) fn ok(attempts: u32, content_type: &[u8]) -> ResponseHead<'_> {
     ResponseHead {
         status: 200,
         content_type: Some(content_type),
@@ -196,8 +195,8 @@ fn ok(attempts: u32, content_type: &[u8]) -> ResponseHead<'_> {
     }
 }
 
-const JSON: &[u8] = b"application/json";
-const SSE: &[u8] = b"text/event-stream";
+pub(super) const JSON: &[u8] = b"application/json";
+pub(super) const SSE: &[u8] = b"text/event-stream";
 
 crate::tests! {
     fn a_vm_that_had_nothing_to_do_knows_what_was_told_meanwhile() {
@@ -294,107 +293,6 @@ crate::tests! {
         assert!(host.idle());
     }
 
-    fn an_answer_settles_once_and_is_recorded() {
-        let mut host = Host::new(Some(2));
-        let (mut exchange, _) = host.routed(&chat(&"hello ".repeat(50)));
-        host.outbox.clear();
-        host.now_ms += 70;
-        let answer = br#"{"choices":[{"finish_reason":"stop","message":{"content":"hi"}}],"usage":{"prompt_tokens":90,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":64}}}"#;
-        host.with(|env| {
-            exchange.on_response_headers(env, &ok(1, JSON), || None);
-            assert!(exchange.reads_response());
-            exchange.on_response_body(env, &answer[..20], false);
-            exchange.on_response_body(env, &answer[20..], false);
-            exchange.on_response_end(env, End::Clean);
-        });
-        assert!(host.idle());
-        host.with(|env| exchange.on_done(env, false));
-        let record = exchange.record();
-        assert_eq!(record.cause, Some(Cause::Answered(Outcome::Completed)));
-        assert_eq!(record.ttft_ms, Some(70));
-        assert_eq!(record.usage.prompt_tokens, Some(90));
-        let fields: Vec<_> = record.fields().map(|(name, _)| name).collect();
-        let fields: Vec<_> = fields.iter().filter_map(|name| name.strip_prefix("warmroute.")).collect();
-        assert_eq!(fields, ["model", "endpoint", "reason", "matched_tokens", "prompt_source", "matched_kind", "ttft_ms", "prompt_tokens", "cached_tokens", "completion_tokens", "cause"]);
-        assert_eq!(host.outbox.len(), 1, "one usage message");
-    }
-
-    fn a_stream_is_no_success_before_it_says_so() {
-        for (stream, cause) in [
-            ("data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", "completed"),
-            ("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"error\":{\"code\":500}}\n\ndata: [DONE]\n\n", "engine_error"),
-        ] {
-            let mut host = Host::new(Some(2));
-            let (mut exchange, _) = host.routed(&chat("x"));
-            host.with(|env| {
-                exchange.on_response_headers(env, &ok(1, SSE), || None);
-                exchange.on_response_body(env, stream.as_bytes(), false);
-                exchange.on_response_end(env, End::Clean);
-                exchange.on_done(env, false);
-            });
-            assert_eq!(exchange.record().cause.map(Cause::name), Some(cause));
-        }
-    }
-
-    fn what_comes_behind_the_first_token_counts_the_same() {
-        let chunk = |more: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"a\"}},\"finish_reason\":\"stop\"}}]{more}}}\n\n");
-        let usage = ",\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"total_tokens\":10}";
-        let chunks = [chunk(""), chunk(""), chunk(usage), "data: [DO".into(), "NE]\n\n".into()];
-        let seen = [false, true].map(|quick| {
-            let mut host = Host::new(Some(1));
-            let (mut exchange, _) = host.routed(&chat("x"));
-            host.with(|env| exchange.on_response_headers(env, &ok(1, SSE), || None));
-            for chunk in &chunks {
-                if quick && exchange.has_begun_to_answer() {
-                    exchange.on_more_response_body(chunk.as_bytes());
-                } else {
-                    host.with(|env| exchange.on_response_body(env, chunk.as_bytes(), false));
-                }
-            }
-            host.with(|env| exchange.on_response_end(env, End::Clean));
-            host.with(|env| exchange.on_done(env, false));
-            let record = exchange.record();
-            (record.usage, record.response_bytes, record.ttft_ms, record.cause.map(Cause::name))
-        });
-        assert_eq!(seen[0], seen[1]);
-        assert_eq!((seen[1].0.prompt_tokens, seen[1].3), (Some(7), Some("completed")));
-    }
-
-    fn whoever_served_is_charged() {
-        let mut host = Host::new(Some(3));
-        let (mut exchange, to) = host.routed(&chat(&"retry me ".repeat(60)));
-        let second = to.split(',').nth(1).unwrap().to_owned();
-        let id = host.vm.follower().replica.roster.by_address(&second).unwrap().record.id;
-        host.with(|env| exchange.on_response_headers(env, &ok(2, SSE), || Some(second.clone())));
-        assert_eq!(host.vm.ledger().counts(id).requests, 1);
-        assert_eq!(exchange.record().endpoint.as_deref(), Some(&*second));
-        assert_eq!(exchange.record().reason, Some("retried_elsewhere"));
-        host.with(|env| exchange.on_done(env, true));
-        assert!(host.idle());
-        // What it holds by now is known there, and no longer at the first.
-        host.now_ms += 60_000;
-        let (_, again) = host.routed(&chat(&"retry me ".repeat(60)));
-        assert_eq!(again.split(',').next(), Some(&*second));
-    }
-
-    fn a_comment_is_no_sign_that_the_prompt_is_computed() {
-        let mut host = Host::new(Some(1));
-        let (mut exchange, _) = host.routed(&chat(&"waiting ".repeat(60)));
-        let id = endpoint_record(0).id;
-        host.with(|env| {
-            exchange.on_response_headers(env, &ok(1, SSE), || None);
-            exchange.on_response_body(env, b": keep-alive\n\n", false);
-        });
-        assert_eq!(host.vm.ledger().counts(id).waiting, 1);
-        assert_eq!(exchange.record().ttft_ms, None);
-        host.with(|env| {
-            exchange.on_response_body(env, b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", false);
-        });
-        let counts = host.vm.ledger().counts(id);
-        assert_eq!((counts.requests, counts.waiting, counts.uncached_tokens), (1, 0, 0));
-        assert!(exchange.record().ttft_ms.is_some());
-    }
-
     fn an_exchange_may_end_at_any_moment() {
         let body = chat(&"some prompt ".repeat(40));
         for events in 0..8 {
@@ -444,47 +342,6 @@ crate::tests! {
         host.with(|env| exchange.on_done(env, true));
     }
 
-    fn what_the_engine_refused_is_not_believed() {
-        let mut host = Host::new(Some(1));
-        let body = chat(&"too long ".repeat(100));
-        let (mut exchange, _) = host.routed(&body);
-        let refused = ResponseHead { status: 400, ..ok(1, JSON) };
-        host.with(|env| {
-            exchange.on_response_headers(env, &refused, || None);
-            exchange.on_response_body(env, br#"{"error":{"code":400}}"#, false);
-            exchange.on_response_end(env, End::Clean);
-        });
-        assert_eq!(exchange.record().cause, Some(Cause::Answered(Outcome::Refused { status: 400 })));
-        let (again, _) = host.routed(&body);
-        assert_eq!(again.record().matched_tokens, Some(0));
-    }
-
-    fn answers_of_other_paths_are_not_read() {
-        let mut host = Host::new(Some(1));
-        let id = endpoint_record(0).id;
-        for status in [200, 304] {
-            let mut exchange = Exchange::default();
-            host.with(|env| {
-                exchange.on_request_headers(env, head("/v1/models"));
-                exchange.on_response_headers(env, &ResponseHead { status, ..ok(1, JSON) }, || None);
-                assert!(!exchange.reads_response());
-                if status == 200 {
-                    assert_eq!(env.vm.ledger().counts(id).waiting, 1);
-                    exchange.on_unread_response_body(env, 31);
-                    assert_eq!(env.vm.ledger().counts(id).waiting, 0);
-                }
-                exchange.on_response_end(env, End::Clean);
-                exchange.on_done(env, false);
-            });
-            assert_eq!(exchange.record().cause, Some(Cause::Answered(Outcome::Completed)), "{status}");
-            assert_eq!(exchange.record().response_bytes, if status == 200 { 31 } else { 0 });
-            assert_eq!(exchange.record().ttft_ms.is_some(), status == 200);
-        }
-        host.vm.tick(&host.store, host.now_ms);
-        let ratio = host.vm.follower().replica.roster.get(id).unwrap().bytes_per_token;
-        assert!((ratio - 4.0).abs() < 1e-6);
-    }
-
     fn a_small_body_that_stands_for_a_huge_prompt_costs_nobody_anything() {
         let mut host = Host::new(Some(1));
         host.config.max_body_bytes = 1 << 20;
@@ -503,17 +360,4 @@ crate::tests! {
         assert!(again.record().matched_tokens.unwrap() > 400);
     }
 
-    fn our_own_answer_is_not_taken_for_the_engines() {
-        let mut host = Host::new(Some(2));
-        let mut exchange = Exchange::default();
-        host.post(&mut exchange, b"nonsense", 3);
-        host.with(|env| {
-            exchange.on_response_headers(env, &ok(1, JSON), || None);
-            exchange.on_response_body(env, br#"{"usage":{"prompt_tokens":5}}"#, false);
-            exchange.on_response_end(env, End::Clean);
-            exchange.on_done(env, false);
-        });
-        assert_eq!(exchange.record().cause, Some(Cause::Rejected("warmroute_bad_request")));
-        assert_eq!(exchange.record().usage.prompt_tokens, None);
-    }
 }

@@ -246,20 +246,6 @@ mod tests {
             assert_eq!(block, ColumnRef(1, 3));
             assert!(sets.index.is_empty());
         }
-
-        fn a_step_that_is_remembered_is_of_sets_that_are_there() {
-            let mut sets = ColumnSets::default();
-            let (mut one, mut other) = (ColumnRef::EMPTY, ColumnRef::EMPTY);
-            insert_all(&mut sets, &mut one, 0..4);
-            sets.remove(&mut one, Column(3));
-            // Its reference is used again by a set of others.
-            insert_all(&mut sets, &mut other, 10..14);
-            let mut third = other;
-            sets.replace(&mut third, other);
-            insert_all(&mut sets, &mut other, 3..4);
-            assert_eq!(sets.mask(one).iter().map(|c| c.0).collect::<Vec<_>>(), [0, 1, 2]);
-            assert_eq!(sets.mask(other).iter().map(|c| c.0).collect::<Vec<_>>(), [3, 10, 11, 12, 13]);
-        }
     }
 
     #[cfg(not(target_arch = "wasm32"))]

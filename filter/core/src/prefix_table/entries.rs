@@ -11,7 +11,7 @@ use super::column_sets::ColumnRef;
 const PAGE: usize = 1024;
 /// Of so many places one may be vacant before the table grows: fewer vacancies lie further apart.
 const VACANT_PART: usize = 16;
-/// The most places: what an index's slot can name.
+/// There are fewer places: as many as an index's slot can name, but for one.
 pub(super) const MOST_PLACES: usize = 1 << 26;
 
 /// One block. Four-byte parts, so that an entry has 20 bytes and not 24.
@@ -129,7 +129,6 @@ impl Entries {
     }
 
     fn grow(&mut self, places: usize) {
-        // The last page is never there: no slot could name its last place.
         if places.saturating_add(PAGE) >= MOST_PLACES {
             return;
         }

@@ -101,11 +101,8 @@ impl PrefixTable {
         }
         change(&mut entry);
         let Some(place) = entries.add(entry) else { return };
-        if segment.insert(hash, place, entries) {
-            *len = len.saturating_add(1);
-        } else {
-            entries.remove(place);
-        }
+        segment.insert(hash, place, entries);
+        *len = len.saturating_add(1);
     }
 
     /// Whether `column` holds the block.

@@ -241,5 +241,32 @@ mod tests {
             }
             proptest::prop_assert_eq!(walk(&table, &chain, &[0, 1, 2, 3, 4]), expected);
         }
+
+        /// Long ones: blocks that are told in their order, in any order, or partly so; others before them that went.
+        #[test]
+        fn the_walk_finds_blocks_wherever_they_lie(
+            told in proptest::prelude::Strategy::prop_shuffle(
+                proptest::prelude::Just((0..300usize).collect::<Vec<_>>())
+            ),
+            in_order in 0usize..300,
+            lengths in proptest::collection::vec(0usize..310, 4),
+            gone in 0u64..1_500,
+        ) {
+            let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let chain: Vec<u64> = (1..=300).map(hash).collect();
+            let mut table = PrefixTable::default();
+            (0..gone).for_each(|n| table.insert(Column(9), 0, hash(1_000 + n)));
+            (0..gone).filter(|n| n % 3 > 0).for_each(|n| table.remove(Column(9), hash(1_000 + n)));
+            let mut order: Vec<usize> = (0..in_order).collect();
+            order.extend(told.into_iter().filter(|block| *block >= in_order));
+            for block in order {
+                for (column, _) in (0u16..).zip(&lengths).filter(|(_, length)| block < **length) {
+                    table.insert(Column(column), 0, chain[block]);
+                }
+            }
+            let held = lengths.iter().map(|length| *length.min(&300));
+            let expected: Vec<_> = (0u16..).zip(held).filter(|(_, blocks)| *blocks > 0).collect();
+            proptest::prop_assert_eq!(walk(&table, &chain, &[0, 1, 2, 3]), expected);
+        }
     }
 }
